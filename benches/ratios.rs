@@ -1,73 +1,105 @@
-//! The targets for speed, as ratios: what is compared is interleaved in one run, in short rounds, so that
-//! whatever else the machine does meets all alike.
+//! The targets for the speed of object locks, as ratios: what is compared is interleaved in one run, in short rounds.
 //!
 //! ```text
 //! cargo xtask with-servers --durable -- cargo bench --features postgres,mysql,sqlite --bench ratios
 //! ```
-//!
-//! Options follow `--`; `--help` lists them.
 
-#[path = "ratios/commits.rs"]
-mod commits;
-#[path = "report/options.rs"]
-mod common_options;
-#[path = "ratios/contention.rs"]
-mod contention;
-#[path = "ratios/growth.rs"]
-mod growth;
-#[path = "ratios/options.rs"]
-mod options;
-#[path = "report/samples.rs"]
-mod samples;
-mod support;
-#[path = "report/targets.rs"]
-mod targets;
+#[allow(dead_code, unused_imports, reason = "parts of other benchmarks")]
+mod harness;
+#[path = "ratios/lock.rs"]
+mod lock;
 #[path = "ratios/uncontended.rs"]
 mod uncontended;
 
 use anyhow::Result;
-use diesel::{MysqlConnection, PgConnection, SqliteConnection};
+use clap::{Parser, ValueEnum};
 
-use options::{Options, Part};
-use support::backend::Backend;
-use support::connections::Connections;
-use support::engine_filter::Engine;
-use targets::Findings;
+use harness::{
+    Backend, Benchmark, Connections, Engine, Figure, Limit, Plan, Report, Variant, compare,
+    under_old_snapshot,
+};
+use lock::Lock;
+
+/// Measures the targets for the speed of object locks, and prints them as Markdown.
+#[derive(Parser)]
+struct Options {
+    #[command(flatten)]
+    common: harness::Common<Part>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Each connection has its own id: 1 and 8 connections, 120 rounds of 50 ms each.
+    Uncontended,
+    /// Eight connections that all want one lock and have nothing to do under it. Not on SQLite.
+    Contention,
+    /// Cycles on one id while another session holds an old snapshot. On PostgreSQL.
+    Growth,
+}
 
 const JUDGED: &str =
     "Writing is judged by the time outside COMMIT, where all wait for the disk alike.";
 
 fn main() -> Result<()> {
-    let Some(options) = options::from_arguments()? else {
-        return Ok(());
-    };
-    println!("{}", options.describe());
-    let mut versions = Vec::new();
-    let mut findings = Findings::default();
-    for engine in &options.common.backends {
-        let (version, found) = match engine {
-            Engine::Postgres => parts::<PgConnection>(&options, Engine::Postgres)?,
-            Engine::Mysql => parts::<MysqlConnection>(&options, Engine::Mysql)?,
-            Engine::Sqlite => parts::<SqliteConnection>(&options, Engine::Sqlite)?,
-        };
-        versions.push(version);
-        findings.add(found);
-    }
-    findings.report(&options.common, &versions, JUDGED)
+    let options = Options::parse();
+    let (quick, full) = (Plan::new(5, 5), Plan::new(120, 50));
+    options.common.run(&options, quick, full, JUDGED)
 }
 
-fn parts<C: Backend>(options: &Options, engine: Engine) -> Result<(String, Findings)> {
-    let version = Connections::<C>::new(1)?.version()?;
-    println!("\n## {version}\n");
-    let mut findings = Findings::default();
-    if options.common.has(Part::Uncontended) {
-        findings.add(uncontended::compare::<C>(options, &version, engine)?);
+impl Benchmark for Options {
+    fn measure<C: Backend>(&self, plan: Plan, report: &mut Report) -> Result<()> {
+        if self.common.has(Part::Uncontended) {
+            uncontended::measure::<C>(plan, report)?;
+        }
+        if self.common.has(Part::Contention) && C::ENGINE != Engine::Sqlite {
+            contention::<C>(self, report)?;
+        }
+        if self.common.has(Part::Growth) && C::ENGINE == Engine::Postgres {
+            growth::<C>(self, report)?;
+        }
+        Ok(())
     }
-    if options.common.has(Part::Contention) && engine != Engine::Sqlite {
-        findings.add(contention::compare::<C>(options, &version, engine)?);
+}
+
+fn contention<C: Backend>(options: &Options, report: &mut Report) -> Result<()> {
+    let plan = options
+        .common
+        .quick_or(Plan::new(1, 100), Plan::new(7, 1000));
+    let mut conns = Connections::<C>::new(8)?;
+    lock::create_table(conns.first())?;
+    // Without the baseline.
+    let locks = &Lock::value_variants()[1..];
+    let rows = compare(&mut conns, locks, plan, |lock, conn, _, _| {
+        lock.cycle(conn, &lock.id(0), |_| Ok(()))
+    })?;
+    let limits: &[_] = match C::ENGINE {
+        Engine::Postgres => &[(Lock::Advisory, 0.8)],
+        _ => &[],
+    };
+    report.speeds("one id", &rows, Lock::Kept, limits);
+    if C::ENGINE == Engine::Postgres {
+        let ratio = rows.ratio(Lock::Transient, Lock::InsertDelete);
+        let text = "one id, 8 connections: per second, transient / insert-delete";
+        report.target(text, ratio, Limit::AtLeast(1.6));
     }
-    if options.common.has(Part::Growth) && engine == Engine::Postgres {
-        findings.add(growth::measure::<C>(options, &version)?);
+    Ok(())
+}
+
+/// PostgreSQL keeps every dead row and every dead entry of an index.
+fn growth<C: Backend>(options: &Options, report: &mut Report) -> Result<()> {
+    let cycles = options.common.quick_or(500, 50_000);
+    report.growth_table("One id");
+    for lock in [Lock::Kept, Lock::Transient] {
+        let mut conns = Connections::<C>::new(1)?;
+        lock::create_table(conns.first())?;
+        let times = under_old_snapshot(&mut conns, cycles, |conn| {
+            lock.cycle(conn, &lock.id(0), |_| Ok(()))
+        })?;
+        let growth = report.growth(&lock.name(), cycles, &times);
+        if lock == Lock::Kept {
+            let text = format!("{cycles} cycles under an old snapshot: kept, last fifth / first");
+            report.target(&text, Figure::single(growth), Limit::AtMost(1.1));
+        }
     }
-    Ok((version, findings))
+    Ok(())
 }

@@ -8,6 +8,7 @@ mod sqlite;
 use std::time::Duration;
 
 use diesel::SqliteConnection;
+use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_locks::SlotRenewer;
 use diesel_locks::prelude::*;
 
@@ -33,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// Returns whether this node ran the job.
 fn timer_fires(
-    renewer: &SlotRenewer<SqliteConnection>,
+    renewer: &SlotRenewer<Pool<ConnectionManager<SqliteConnection>>>,
     node: &str,
 ) -> Result<bool, diesel_locks::Error> {
     // The renewer renews the lease while the job runs; when the node dies, the lease ends after 2 min. When the job ends

@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             scope.spawn(move || {
                 let lease =
                     LeaseOptions::new(Duration::from_secs(15)).holder(format!("node-{number}"));
-                renewer.run_as_leader(&LEADER, &lease, shutdown.stop_token(), |leader| {
+                renewer.run_as_leader(&LEADER, &lease, |leader| {
                     while leader.sleep(Duration::from_millis(10)) {
                         // A step of the leader's work. Store the fence with what it writes.
                         let _ = steps.send((number, leader.fence()));

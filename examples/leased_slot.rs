@@ -7,6 +7,7 @@ mod sqlite;
 use std::time::Duration;
 
 use diesel::SqliteConnection;
+use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, InspectExt, ListOptions, SlotGuard, SlotRenewer};
 
@@ -43,7 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn acquire(
-    renewer: &SlotRenewer<SqliteConnection>,
+    renewer: &SlotRenewer<Pool<ConnectionManager<SqliteConnection>>>,
     worker: &str,
 ) -> Result<Option<SlotGuard>, Error> {
     // When a worker dies, its slot is granted to another after 10 s.

@@ -1,52 +1,80 @@
-//! The engines. Each implements the backend traits of all primitives for the connections to its database.
+//! The engines. Each implements [`Engine`] for the connections to its database.
 //!
-//! In each folder the modules `sql` and `slot_sql` contain statements, and the other modules run them.
+//! `tables` and the modules `.._queries` contain what several engines share. In each folder the modules `sql` and `.._sql`
+//! contain statements that several of its modules run; those of SQLite's transactions are in `sqlite` itself.
 
-#[cfg_attr(
-    not(any(feature = "_mysql", feature = "_sqlite")),
-    allow(dead_code, reason = "PostgreSQL shows a transaction's level")
+#![cfg_attr(
+    not(all(feature = "_postgres", feature = "_mysql", feature = "_sqlite")),
+    allow(
+        dead_code,
+        unused_imports,
+        unused_macros,
+        reason = "no engine needs all"
+    )
 )]
+
 pub(crate) mod active_isolation;
-#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 mod clock;
-#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
-mod list_queries;
-#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
+pub(crate) mod ending;
 mod literal;
+pub(crate) mod migration_runner;
 #[cfg(feature = "_mysql")]
 mod mysql;
+pub(crate) mod operations;
 #[cfg(feature = "_postgres")]
 mod postgres;
-#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
-mod raw_sql;
-#[cfg(any(feature = "_mysql", feature = "_postgres", feature = "_sqlite"))]
-mod retry;
-#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 mod sequence_queries;
-#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
-mod slot_methods;
-#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 mod slot_queries;
-#[cfg(any(feature = "_mysql", feature = "_postgres"))]
-mod slot_resize;
+pub(crate) mod slots;
 #[cfg(feature = "_sqlite")]
 mod sqlite;
+mod tables;
+pub(crate) mod wrapper;
 
-#[cfg(feature = "async-sqlite")]
-pub(crate) use sqlite::begin_at_once;
+#[cfg(feature = "_mysql")]
+pub(crate) use crate::engine::mysql::MysqlEngine;
+#[cfg(feature = "_postgres")]
+pub(crate) use crate::engine::postgres::PostgresEngine;
+#[cfg(feature = "_sqlite")]
+pub(crate) use crate::engine::sqlite::SqliteEngine;
 
-#[cfg(feature = "async-postgres")]
-pub(crate) use postgres::untracked;
+use async_trait::async_trait;
+use diesel::connection::Connection;
 
-use diesel::connection::{Connection, TransactionManagerStatus};
+use crate::engine::operations::{DrawRequest, SemaphoreBackend, SequenceRow, TransactionBackend};
+use crate::values::held_object_lock::HeldObjectLock;
+use crate::values::list_options::ListRequest;
+use crate::values::lock_request::{LockOutcome, Request};
+use crate::{Error, Sequence};
 
-use crate::migrations::backend::MigrationBackend;
-use crate::object_lock::backend::ObjectLockBackend;
-use crate::poll::poll_once;
-use crate::semaphore::backend::SemaphoreBackend;
-use crate::sequence::backend::SequenceBackend;
-use crate::timer::Timer;
-use crate::transaction::backend::TransactionBackend;
+/// What a database does for this crate, on one connection.
+#[async_trait]
+pub trait Engine: TransactionBackend + SemaphoreBackend {
+    /// Runs the pending migrations while no other session does. No transaction is open. Returns their versions.
+    async fn migrate(&mut self) -> Result<Vec<String>, Error>;
+
+    /// Begins a transaction at READ COMMITTED (SQLite: immediate) and acquires the locks in it. Leaves no transaction
+    /// open unless the locks are acquired.
+    async fn begin_with_locks(&mut self, request: &Request) -> Result<LockOutcome, Error>;
+
+    async fn lock_in_transaction(&mut self, request: &Request) -> Result<LockOutcome, Error>;
+
+    /// Deletes kept rows that are not locked, in short transactions; returns how many were deleted.
+    async fn purge_unlocked(&mut self) -> Result<usize, Error>;
+
+    /// Returns the locks that the server shows as held. Waits for nothing and locks nothing.
+    async fn held_locks(&mut self) -> Result<Vec<HeldObjectLock>, Error>;
+
+    /// Adds to the last number of the sequence, or inserts its row; returns the last number of this draw. Returns `None`, and
+    /// changes nothing, when the number is larger than [`max_last`](DrawRequest::max_last). The row stays locked until the
+    /// transaction ends: waits for that of the previous draw.
+    async fn draw(&mut self, draw: &DrawRequest<'_>) -> Result<Option<i64>, Error>;
+
+    /// Returns the last number drawn, by committed transactions or this one. Does not wait.
+    async fn last(&mut self, sequence: &Sequence) -> Result<Option<i64>, Error>;
+
+    async fn list_sequences(&mut self, request: &ListRequest) -> Result<Vec<SequenceRow>, Error>;
+}
 
 /// A connection for which there is an engine.
 ///
@@ -60,24 +88,18 @@ use crate::transaction::backend::TransactionBackend;
             `sqlite` for `SqliteConnection`"
 )]
 pub trait HasEngine: Sized + Send {
-    /// The backend traits have no receivers and belong to this type. As methods they could be called on every connection of
-    /// an application that is generic over [`TransactionExt`](crate::TransactionExt), would bypass the checks of the public
-    /// methods, and would collide with methods of the same name in the application's own traits.
-    type LockEngine: MigrationBackend<Self>
-        + TransactionBackend<Self>
-        + ObjectLockBackend<Self>
-        + SemaphoreBackend<Self>
-        + SequenceBackend<Self>;
+    /// Whether the database is in this process: no server that may never answer, and one write lock for all objects.
+    const IN_PROCESS: bool = false;
 
-    /// How it pauses and waits.
-    type LockTimer: Timer;
-
-    /// The open transactions, as the connection itself counts them. Those that count are in
-    /// [`status`](TransactionBackend::status).
-    fn counted_transactions(conn: &mut Self) -> &mut TransactionManagerStatus;
+    /// Returns the engine of the connection. Fails with [`Error::SeparateTransactionState`] for a wrapper that counts open
+    /// transactions by itself.
+    ///
+    /// Without a receiver: an application that is generic over [`TransactionExt`](crate::TransactionExt) can't call it by
+    /// mistake, and may have a trait with a method of this name.
+    fn engine(conn: &mut Self) -> Result<Box<dyn Engine + '_>, Error>;
 }
 
-/// A connection of Diesel for which there is an engine. Sealed, as [`HasEngine`] is.
+/// A connection of Diesel for which there is an engine.
 #[diagnostic::on_unimplemented(
     message = "`diesel-locks` has no engine for `{Self}`",
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
@@ -89,11 +111,11 @@ pub trait HasEngine: Sized + Send {
 pub trait HasBlockingEngine: HasEngine + Connection {
     /// Runs the future of a method, which is ready at once.
     fn block_on<T>(future: impl Future<Output = T>) -> T {
-        poll_once(future)
+        crate::rt::block_on(future)
     }
 }
 
-/// A connection of diesel-async for which there is an engine. Sealed, as [`HasEngine`] is.
+/// A connection of diesel-async for which there is an engine.
 #[cfg(feature = "_async")]
 #[diagnostic::on_unimplemented(
     message = "`diesel-locks` has no asynchronous engine for `{Self}`",
@@ -104,78 +126,19 @@ pub trait HasBlockingEngine: HasEngine + Connection {
 )]
 pub trait HasAsyncEngine: HasEngine + crate::link::Link {}
 
-/// Implements [`HasEngine`] and [`HasBlockingEngine`] for a connection of Diesel.
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 macro_rules! has_engine {
-    ($conn:ty, $engine:ty) => {
-        impl crate::engine::HasEngine for $conn {
-            type LockEngine = $engine;
-            type LockTimer = crate::timer::thread::ThreadTimer;
+    ($kind:ident: $conn:ty, $engine:ident, in_process: $in_process:expr $(; $($generic:tt)*)?) => {
+        impl $($($generic)*)? crate::engine::HasEngine for $conn {
+            const IN_PROCESS: bool = $in_process;
 
-            fn counted_transactions(
+            fn engine(
                 conn: &mut Self,
-            ) -> &mut diesel::connection::TransactionManagerStatus {
-                use diesel::connection::{AnsiTransactionManager, TransactionManager};
-
-                AnsiTransactionManager::transaction_manager_status_mut(conn)
+            ) -> Result<Box<dyn crate::engine::Engine + '_>, crate::Error> {
+                Ok(Box::new(crate::engine::$engine(conn)))
             }
         }
 
-        impl crate::engine::HasBlockingEngine for $conn {}
+        impl $($($generic)*)? crate::engine::$kind for $conn {}
     };
 }
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 use has_engine;
-
-/// Implements [`HasEngine`] and [`HasAsyncEngine`] for a connection of diesel-async.
-#[cfg(any(
-    feature = "async-postgres",
-    feature = "async-mysql",
-    feature = "async-sqlite"
-))]
-macro_rules! has_async_engine {
-    ($conn:ty, $engine:ty) => {
-        impl crate::engine::HasEngine for $conn {
-            type LockEngine = $engine;
-            type LockTimer = crate::timer::task::TaskTimer;
-
-            fn counted_transactions(
-                conn: &mut Self,
-            ) -> &mut diesel::connection::TransactionManagerStatus {
-                crate::link::nonblocking::status(conn)
-            }
-        }
-
-        impl crate::engine::HasAsyncEngine for $conn {}
-    };
-}
-#[cfg(any(
-    feature = "async-postgres",
-    feature = "async-mysql",
-    feature = "async-sqlite"
-))]
-use has_async_engine;
-
-/// The functions of [`TransactionBackend`] that a [`Link`](crate::link::Link) has.
-#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
-macro_rules! transactions_of_link {
-    ($conn:ty) => {
-        fn status(conn: &mut $conn) -> &mut diesel::connection::TransactionManagerStatus {
-            crate::link::Link::status(conn)
-        }
-
-        async fn begin_savepoint(conn: &mut $conn) -> diesel::QueryResult<()> {
-            crate::link::Link::begin_nested(conn).await
-        }
-
-        async fn release_savepoint(conn: &mut $conn) -> diesel::QueryResult<()> {
-            crate::link::release(conn).await
-        }
-
-        async fn roll_back_to_savepoint(conn: &mut $conn) -> diesel::QueryResult<()> {
-            crate::link::Link::roll_back(conn).await
-        }
-    };
-}
-#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
-use transactions_of_link;

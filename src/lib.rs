@@ -1,24 +1,24 @@
 //! Object locks, semaphores, gap-free sequences and retried transactions as methods on Diesel connections:
 //! PostgreSQL, MySQL, MariaDB, SQLite.
 //!
-//! Applications that run on several servers and share one database use it to coordinate. It needs nothing but that
-//! database.
+//! For applications that run on several servers and coordinate by the database that they share.
 //!
 //! | task | use |
 //! |---|---|
 //! | one transaction at a time for each document, order or account, also before its row exists | [`with_object_lock`], also on several objects at once |
-//! | the same in request handlers that share a pool | `LockPool` (feature `r2d2`) or `AsyncLockPool` (`bb8`, `deadpool`), which waits without a connection |
+//! | the same in request handlers that share a pool | `LockPool` (features `r2d2`, `bb8`, `deadpool`), which waits without a connection |
 //! | skip the work while another transaction does it | [`try_with_object_lock`], [`try_with_slot`]: they return `None` |
-//! | at most N workers at a time, for minutes or hours | a [`Semaphore`] with leases: `SlotRenewer` (feature `r2d2`), `AsyncSlotRenewer` (features `bb8`, `deadpool`), or [`try_acquire_slot`] |
-//! | one server leads, and another one takes over when it dies | `SlotRenewer::run_as_leader` (feature `r2d2`), `AsyncSlotRenewer::run_as_leader` |
-//! | a job that is due once per minute, hour or day, on one of all servers | `SlotRenewer::run_on_timer` (feature `r2d2`), `AsyncSlotRenewer::run_on_timer`; with a timer of the application [`LeaseOptions::hold_at_least`] |
+//! | at most N workers at a time, for minutes or hours | a [`Semaphore`] with leases: `SlotRenewer` (features `r2d2`, `bb8`, `deadpool`), or [`try_acquire_slot`] |
+//! | one server leads, and another one takes over when it dies | `SlotRenewer::run_as_leader` |
+//! | a job that is due once per minute, hour or day, on one of all servers | `SlotRenewer::run_on_timer`; with a timer of the application [`LeaseOptions::hold_at_least`] |
 //! | at most N short transactions at a time | [`with_slot`] |
 //! | numbers without gaps: invoices, passes of a meeting | [`next_number`] in the transaction that uses the number |
 //! | see who holds a lock or a slot, and who waits | [`InspectExt`] |
 //! | a transaction that deadlocks or fails to serialize | [`run_transaction`] with a [`RetryPolicy`] |
 //!
 //! The [guide] has a chapter for each, and says when to use something else. [Guarantees] lists what each engine promises.
-//! Both are in the [repository].
+//! The [glossary] explains the terms, and [Coming from another library] compares the calls of ShedLock, Spring's
+//! `JdbcLockRegistry`, `DistributedLock`, advisory locks, Redis locks and unique jobs.
 //!
 //! # Object locks
 //!
@@ -103,10 +103,10 @@
 //!
 //! # Where to find what
 //!
-//! | | on a connection | on a pool (feature `r2d2`; `Async..` with `bb8` or `deadpool`) | waits | limit of the wait if none is set |
+//! | | on a connection | on a pool (features `r2d2`, `bb8`, `deadpool`) | waits | limit of the wait if none is set |
 //! |---|---|---|---|---|
-//! | object lock | [`with_object_lock`] | `LockPool::with_object_lock` | yes | connection: none; pool: the time for which it waits for a connection |
-//! | | [`try_with_object_lock`] | | no | |
+//! | object lock | [`with_object_lock`], [`lock_object`] | `LockPool::with_object_lock` | yes | connection: none; pool: the time for which it waits for a connection |
+//! | | [`try_with_object_lock`], [`try_lock_object`] | | no | |
 //! | leased slot | [`acquire_slot`] returns a [`Slot`] | `SlotRenewer::acquire` returns a `SlotGuard` | yes | a [`Wait`] is required |
 //! | | [`try_acquire_slot`] returns a [`Slot`] | `SlotRenewer::try_acquire` returns a `SlotGuard`, `SlotRenewer::try_run` calls a closure | no | |
 //! | leader; job on a timer | | `SlotRenewer::run_as_leader`, `run_on_timer` call a closure | yes | none; they end by a `StopToken` |
@@ -114,42 +114,22 @@
 //! | | [`try_with_slot`] | `LockPool::try_with_slot` | no | |
 //! | number | [`next_number`] | | yes | the session's `lock_timeout` or the like |
 //!
-//! A connection that is borrowed from a pool has the methods of a connection too.
-//!
-//! - [`ObjectLockExt`]: the methods for object locks. Their arguments: [`ObjectId`], [`LockRequest`], [`Wait`],
-//!   [`Retention`]; [`LockOutcome`] is the result of [`try_lock_object`](ObjectLockExt::try_lock_object). With the feature `r2d2`, a `LockPool` waits for object locks and slots of transactions without a
-//!   connection, until a `StopToken` is stopped; with `bb8` or `deadpool`, an `AsyncLockPool`.
-//! - [`SemaphoreExt`]: the methods for semaphores. Their arguments and results: [`Semaphore`], [`LeaseOptions`],
-//!   [`Slot`], [`LeaseState`]. With the feature `r2d2`, a `SlotRenewer` renews slots in the background, and a
-//!   `SlotGuard` holds one. An `ActiveSlot` is held by a leader, or while a `Tick` of a `TimerJob` is run. A `Shutdown` ends
-//!   all of it when the process is to end. With `bb8` or `deadpool`, an `AsyncSlotRenewer` renews slots in a task, with an
-//!   `AsyncSlotGuard`, an `AsyncActiveSlot` and an `AsyncTick`.
-//! - [`SequenceExt`]: the methods for gap-free numbers of a [`Sequence`].
-//! - [`InspectExt`]: shows an operator held object locks with their holders and waiters ([`HeldObjectLock`]), semaphores
-//!   ([`SemaphoreInfo`]), held slots ([`SlotInfo`]) and sequences ([`SequenceInfo`]), selected by [`ListOptions`].
-//! - [`TransactionExt`]: [`TransactionOptions`] with [`IsolationLevel`] and [`RetryPolicy`]; [`TransactionError`] for the
-//!   application's own error type.
+//! - The traits have the methods of connections: [`ObjectLockExt`], [`SemaphoreExt`], [`SequenceExt`], [`TransactionExt`], and for an
+//!   operator [`InspectExt`]. They are implemented for Diesel's `PgConnection`, `MysqlConnection` and `SqliteConnection`, and for an
+//!   application's enum of connections or wrapper of one (`ConnectionWrapper`). An r2d2 `PooledConnection` has the methods through
+//!   its connection, and closures get that connection.
+//! - With the features for diesel-async, `AsyncPgConnection`, `AsyncMysqlConnection` and `SyncConnectionWrapper<SqliteConnection>`
+//!   have the same methods, with `async` closures, by the traits `AsyncObjectLockExt`, `AsyncSemaphoreExt`, `AsyncSequenceExt`,
+//!   `AsyncTransactionExt` and `AsyncInspectExt`. [With diesel-async] shows what is different, `closures` the bounds for functions
+//!   that pass on a closure, `operation::dropped_futures` what happens when a future is dropped.
+//! - Over a pool: `LockPool` waits without a connection, `SlotRenewer` renews slots, `Shutdown` ends both when the process is to end.
 //! - [`Error`]: one error type for all engines, with a table of the errors of each method. [`Result`] names it at a
 //!   closure.
-//! - [`operation::blocking`]: when each method blocks, for how long, and what is usable afterwards.
-//! - `operation::dropped_futures`: what happens when the future of a method on a connection of diesel-async is dropped.
-//! - `closures`: bounds for functions that pass an `async` closure of their caller to a method of this crate.
-//! - [`operation::events`]: what the crate records by `tracing`, for logs and metrics.
-//! - [`migrate`], [`migrations`]: the tables. [`operation::privileges`]: the GRANTs that an application's user needs.
-//! - [`operation::sqlite`], [`operation::pgbouncer`]: what to set on connections to SQLite, and behind a transaction
-//!   pooler. [`assume_single_writer`]: for a cluster with several writable nodes of which the application uses one.
+//! - [`operation`]: [when each method blocks](operation::blocking), [events](operation::events) for logs and metrics,
+//!   [GRANTs](operation::privileges), [SQLite](operation::sqlite), [PgBouncer](operation::pgbouncer).
+//! - [`migrate`], [`migrations`]: the tables. [`assume_single_writer`]: for a cluster with several writable nodes of which the
+//!   application uses one.
 //! - [`prelude`]: what an application imports. [`chrono`] and [`uuid`] are re-exported: their types stand in signatures.
-//!
-//! The traits are implemented for Diesel's `PgConnection`, `MysqlConnection` and `SqliteConnection`, and for an
-//! application's enum of connections or wrapper of one (`ConnectionWrapper`). An r2d2 `PooledConnection` has the methods
-//! through its connection, and closures get that connection.
-//!
-//! With the features for diesel-async, `AsyncPgConnection`, `AsyncMysqlConnection` and
-//! `SyncConnectionWrapper<SqliteConnection>` have the same methods, by the traits `AsyncObjectLockExt`, `AsyncSemaphoreExt`,
-//! `AsyncSequenceExt`, `AsyncTransactionExt` and `AsyncInspectExt`, with `async` closures. [With diesel-async] shows what is
-//! different.
-//!
-//! The methods of Diesel's connections block the thread: in async code call them in `spawn_blocking` or its like.
 //!
 //! # In tests
 //!
@@ -169,7 +149,7 @@
 //! use diesel_async::pooled_connection::AsyncDieselConnectionManager;
 //! use diesel_async::pooled_connection::deadpool::Pool;
 //! use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
-//! use diesel_locks::AsyncLockPool;
+//! use diesel_locks::LockPool;
 //! use diesel_locks::prelude::*;
 //!
 //! const REPORTS: Semaphore = Semaphore::from_static("reports", 5);
@@ -184,7 +164,7 @@
 //!     conn.begin_test_transaction().await?;
 //!     drop(conn); // returns it to the pool, and leaves the transaction open
 //!
-//!     let locks = AsyncLockPool::new(pool);
+//!     let locks = LockPool::new(pool);
 //!     let id = ObjectId::new("Account", "4711");
 //!     locks.with_object_lock(id, async |_conn| -> diesel_locks::Result<()> { Ok(()) }).await?;
 //!     locks.with_slot(&REPORTS, Wait::No, async |_conn| -> diesel_locks::Result<()> { Ok(()) }).await?;
@@ -193,25 +173,26 @@
 //! ```
 //!
 //! Do not test a renewer in such a transaction: other connections do not see what it has not committed. Give tests of
-//! `SlotRenewer` and `AsyncSlotRenewer` their own database.
+//! `SlotRenewer` their own database.
 //!
 //! # Crate features
 //!
 //! None is on by default.
 //!
 //! - `postgres`, `mysql`, `sqlite`: the engines. Each enables Diesel's feature of the same name. `mysql` includes MariaDB.
-//! - `r2d2`: Diesel's connection pool; `SlotRenewer`, `SlotGuard`, `LockPool`, `StopToken`, `StopOnDrop`, `Shutdown`,
-//!   `Unfinished`, `ActiveSlot`, `TimerJob`, `Tick`, `Error::Pool`, `Error::Stopped`.
+//! - `r2d2`: Diesel's connection pool; `LockPool`, `SlotRenewer`, `Shutdown` and what they use, `Error::Pool`, `Error::Stopped`.
 //! - `async-postgres`, `async-mysql`, `async-sqlite`: the connections of diesel-async 0.9; the traits `Async..Ext`,
 //!   `migrate_async`, `assume_single_writer_async`, and `set_cancel_tls` (`async-postgres`). `async-postgres` and `async-mysql`
 //!   need no client library of the database. All three need a runtime of tokio with `enable_all`.
-//! - `bb8`, `deadpool`: diesel-async's pools; `AsyncPool`, `AsyncLockPool`, `AsyncSlotRenewer`, `AsyncSlotGuard`,
-//!   `AsyncShutdown`, `Unfinished`, `AsyncActiveSlot`, `AsyncTick`, `StopToken`, `StopOnDrop`, `TimerJob`, `Error::AsyncPool`, `Error::Stopped`.
+//! - `bb8`, `deadpool`: diesel-async's pools; the types of `r2d2`, `Async`, `AsyncPool`, `Error::AsyncPool`, `Error::Stopped`.
 //!
 //! [With diesel-async]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/async.md
+//! [Coming from another library]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/coming-from.md
+//! [glossary]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/glossary.md
 //! [guide]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md
 //! [Guarantees]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/guarantees.md
-//! [repository]: https://github.com/diesel-locks/diesel-locks
+//! [`lock_object`]: ObjectLockExt::lock_object
+//! [`try_lock_object`]: ObjectLockExt::try_lock_object
 //! [`with_object_lock`]: ObjectLockExt::with_object_lock
 //! [`try_with_object_lock`]: ObjectLockExt::try_with_object_lock
 //! [`try_with_slot`]: SemaphoreExt::try_with_slot
@@ -226,223 +207,92 @@
     allow(dead_code, unreachable_pub, reason = "unused without an engine")
 )]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-#![forbid(unsafe_code)]
-
-#[cfg(feature = "_pool")]
-mod activity;
-#[cfg(feature = "_async_pool")]
-mod async_pool;
-mod backoff;
-mod cancel;
-#[cfg(feature = "_async")]
-#[cfg_attr(
+#![cfg_attr(
     docsrs,
-    doc(cfg(any(
-        feature = "async-postgres",
-        feature = "async-mysql",
-        feature = "async-sqlite"
+    doc(auto_cfg(hide(
+        feature = "_postgres",
+        feature = "_mysql",
+        feature = "_sqlite",
+        feature = "_async",
+        feature = "_pool",
+        feature = "_async_pool"
     )))
 )]
-pub mod closures;
+#![forbid(unsafe_code)]
+
+mod acts;
+mod api;
 mod engine;
 pub mod error;
-mod events;
-mod inspect;
 #[cfg(feature = "_pool")]
-mod lender;
-pub mod limits;
+mod jobs;
 mod link;
 #[cfg(feature = "_pool")]
-mod lock_pool;
-pub mod migrations;
-mod name;
-mod object_lock;
-pub mod operation;
-mod poll;
-#[cfg(feature = "_pool")]
-mod pooled;
+mod pools;
 pub mod prelude;
 mod queue;
-#[cfg(any(
-    feature = "async-postgres",
-    feature = "async-mysql",
-    feature = "_async_pool",
-    all(feature = "async-sqlite", feature = "_pool")
-))]
-mod runtime;
-#[doc(hidden)]
-pub mod schema;
-mod semaphore;
-mod sequence;
-#[cfg(feature = "_pool")]
-mod shutdown;
-mod single_writer;
-#[cfg(feature = "_pool")]
-mod stop;
-mod timer;
-mod transaction;
-mod waiting;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-mod wrapper;
+mod rt;
+mod values;
+
+#[cfg(feature = "_async")]
+pub use crate::api::closures;
+pub use crate::api::{migrations, operation};
+pub use crate::error::limits;
 
 #[cfg(feature = "async-postgres")]
-#[cfg_attr(docsrs, doc(cfg(feature = "async-postgres")))]
-pub use cancel::tls::set_cancel_tls;
+pub use crate::link::nonblocking::postgres::set_cancel_tls;
 pub use chrono;
 pub use uuid;
 
-#[cfg(feature = "_async_pool")]
-#[cfg_attr(docsrs, doc(cfg(any(feature = "bb8", feature = "deadpool"))))]
-pub use async_pool::AsyncPool;
-pub use error::definition::Error;
-pub use error::result::Result;
-pub use inspect::InspectExt;
 #[cfg(feature = "_async")]
-#[cfg_attr(
-    docsrs,
-    doc(cfg(any(
-        feature = "async-postgres",
-        feature = "async-mysql",
-        feature = "async-sqlite"
-    )))
-)]
-pub use inspect::async_ext::AsyncInspectExt;
-pub use inspect::info::{SemaphoreInfo, SequenceInfo};
-pub use inspect::list_options::ListOptions;
-pub use inspect::object_lock::{HeldObjectLock, LockSession, LockWaiter};
-#[cfg(feature = "_async_pool")]
-#[cfg_attr(docsrs, doc(cfg(any(feature = "bb8", feature = "deadpool"))))]
-pub use lock_pool::asynchronous::AsyncLockPool;
-#[cfg(feature = "r2d2")]
-#[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
-pub use lock_pool::blocking::LockPool;
+pub use crate::api::inspect::AsyncInspectExt;
+pub use crate::api::inspect::InspectExt;
+pub use crate::api::migrate::migrate;
 #[cfg(feature = "_async")]
-#[cfg_attr(
-    docsrs,
-    doc(cfg(any(
-        feature = "async-postgres",
-        feature = "async-mysql",
-        feature = "async-sqlite"
-    )))
-)]
-pub use migrations::async_run::migrate_async;
-pub use migrations::run::migrate;
-pub use object_lock::ObjectLockExt;
+pub use crate::api::migrate::migrate_async;
 #[cfg(feature = "_async")]
-#[cfg_attr(
-    docsrs,
-    doc(cfg(any(
-        feature = "async-postgres",
-        feature = "async-mysql",
-        feature = "async-sqlite"
-    )))
-)]
-pub use object_lock::async_ext::AsyncObjectLockExt;
-pub use object_lock::backend::LockOutcome;
-pub use object_lock::id::ObjectId;
-pub use object_lock::request::{LockRequest, Retention, Wait};
-pub use semaphore::SemaphoreExt;
-#[cfg(feature = "r2d2")]
-#[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
-pub use semaphore::active_slot::ActiveSlot;
-#[cfg(feature = "_async_pool")]
-#[cfg_attr(docsrs, doc(cfg(any(feature = "bb8", feature = "deadpool"))))]
-pub use semaphore::async_active_slot::AsyncActiveSlot;
+pub use crate::api::object_lock::AsyncObjectLockExt;
+pub use crate::api::object_lock::ObjectLockExt;
 #[cfg(feature = "_async")]
-#[cfg_attr(
-    docsrs,
-    doc(cfg(any(
-        feature = "async-postgres",
-        feature = "async-mysql",
-        feature = "async-sqlite"
-    )))
-)]
-pub use semaphore::async_ext::AsyncSemaphoreExt;
-pub use semaphore::definition::Semaphore;
-#[cfg(feature = "r2d2")]
-#[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
-pub use semaphore::guard::blocking::SlotGuard;
-#[cfg(feature = "_async_pool")]
-#[cfg_attr(docsrs, doc(cfg(any(feature = "bb8", feature = "deadpool"))))]
-pub use semaphore::guard::nonblocking::AsyncSlotGuard;
-pub use semaphore::lease::LeaseOptions;
-#[cfg(feature = "r2d2")]
-#[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
-pub use semaphore::renewer::blocking::SlotRenewer;
-#[cfg(feature = "_async_pool")]
-#[cfg_attr(docsrs, doc(cfg(any(feature = "bb8", feature = "deadpool"))))]
-pub use semaphore::renewer::nonblocking::AsyncSlotRenewer;
-pub use semaphore::slot::{LeaseState, Slot, SlotInfo};
-#[cfg(feature = "r2d2")]
-#[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
-pub use semaphore::timer::blocking::Tick;
-#[cfg(feature = "_pool")]
-#[cfg_attr(
-    docsrs,
-    doc(cfg(any(feature = "r2d2", feature = "bb8", feature = "deadpool")))
-)]
-pub use semaphore::timer::job::TimerJob;
-#[cfg(feature = "_async_pool")]
-#[cfg_attr(docsrs, doc(cfg(any(feature = "bb8", feature = "deadpool"))))]
-pub use semaphore::timer::nonblocking::AsyncTick;
-pub use sequence::SequenceExt;
+pub use crate::api::semaphore::AsyncSemaphoreExt;
+pub use crate::api::semaphore::SemaphoreExt;
 #[cfg(feature = "_async")]
-#[cfg_attr(
-    docsrs,
-    doc(cfg(any(
-        feature = "async-postgres",
-        feature = "async-mysql",
-        feature = "async-sqlite"
-    )))
-)]
-pub use sequence::async_ext::AsyncSequenceExt;
-pub use sequence::definition::Sequence;
-#[cfg(feature = "_pool")]
-#[cfg_attr(
-    docsrs,
-    doc(cfg(any(feature = "r2d2", feature = "bb8", feature = "deadpool")))
-)]
-pub use shutdown::Unfinished;
-#[cfg(feature = "_async_pool")]
-#[cfg_attr(docsrs, doc(cfg(any(feature = "bb8", feature = "deadpool"))))]
-pub use shutdown::asynchronous::AsyncShutdown;
-#[cfg(feature = "r2d2")]
-#[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
-pub use shutdown::blocking::Shutdown;
-pub use single_writer::assume_single_writer;
+pub use crate::api::sequence::AsyncSequenceExt;
+pub use crate::api::sequence::SequenceExt;
+pub use crate::api::single_writer::assume_single_writer;
 #[cfg(feature = "_async")]
-#[cfg_attr(
-    docsrs,
-    doc(cfg(any(
-        feature = "async-postgres",
-        feature = "async-mysql",
-        feature = "async-sqlite"
-    )))
-)]
-pub use single_writer::assume_single_writer_async;
-#[cfg(feature = "_pool")]
-#[cfg_attr(
-    docsrs,
-    doc(cfg(any(feature = "r2d2", feature = "bb8", feature = "deadpool")))
-)]
-pub use stop::{StopOnDrop, StopToken};
-pub use transaction::TransactionExt;
+pub use crate::api::single_writer::assume_single_writer_async;
 #[cfg(feature = "_async")]
-#[cfg_attr(
-    docsrs,
-    doc(cfg(any(
-        feature = "async-postgres",
-        feature = "async-mysql",
-        feature = "async-sqlite"
-    )))
-)]
-pub use transaction::async_ext::AsyncTransactionExt;
-pub use transaction::isolation_level::IsolationLevel;
-pub use transaction::options::TransactionOptions;
-pub use transaction::retry::RetryPolicy;
-pub use transaction::retryable::TransactionError;
+pub use crate::api::transaction::AsyncTransactionExt;
+pub use crate::api::transaction::TransactionExt;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-pub use wrapper::{ConnectionWrapper, InnerConnection};
+pub use crate::engine::wrapper::{ConnectionWrapper, InnerConnection};
+pub use crate::error::conversions::Result;
+pub use crate::error::definition::Error;
+pub use crate::error::wait::Wait;
+#[cfg(any(feature = "bb8", feature = "deadpool"))]
+pub use crate::pools::lender::{Async, AsyncPool};
+pub use crate::values::held_object_lock::{HeldObjectLock, LockSession, LockWaiter};
+pub use crate::values::lease::LeaseOptions;
+pub use crate::values::list_options::ListOptions;
+pub use crate::values::lock_request::{LockOutcome, LockRequest, Retention};
+pub use crate::values::object_id::ObjectId;
+pub use crate::values::retry_policy::{RetryPolicy, TransactionError};
+pub use crate::values::semaphore::{Semaphore, SemaphoreInfo};
+pub use crate::values::sequence::{Sequence, SequenceInfo};
+pub use crate::values::slot::{LeaseState, Slot, SlotInfo};
+pub use crate::values::transaction_options::{IsolationLevel, TransactionOptions};
+#[cfg(any(feature = "r2d2", feature = "bb8", feature = "deadpool"))]
+pub use crate::{
+    api::lock_pool::LockPool,
+    api::shutdown::{Shutdown, Unfinished},
+    api::slot_guard::{ActiveSlot, SlotGuard},
+    api::slot_renewer::SlotRenewer,
+    api::timer::Tick,
+    jobs::timer_job::TimerJob,
+    pools::lender::{Blocking, Pool, Style},
+    rt::stop_token::{StopOnDrop, StopToken},
+};
 
 /// Compiles the examples of the README.
 #[cfg(all(
@@ -453,25 +303,7 @@ pub use wrapper::{ConnectionWrapper, InnerConnection};
     feature = "deadpool"
 ))]
 #[doc = include_str!("../README.md")]
-struct Readme;
-
-/// Compiles the examples of the page on web services.
-#[cfg(all(
-    doctest,
-    feature = "postgres",
-    feature = "r2d2",
-    feature = "async-postgres",
-    feature = "deadpool"
-))]
 #[doc = include_str!("../docs/web-service.md")]
-struct WebService;
-
-/// Compiles the example of the page on diesel-async.
-#[cfg(all(doctest, feature = "async-postgres", feature = "deadpool"))]
 #[doc = include_str!("../docs/async.md")]
-struct Asynchronous;
-
-/// Compiles the examples of the guide.
-#[cfg(all(doctest, feature = "postgres", feature = "r2d2"))]
 #[doc = include_str!("../docs/guide.md")]
-struct Guide;
+struct Pages;

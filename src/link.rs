@@ -1,40 +1,49 @@
 //! A connection as the engines see it, whether it blocks or not.
-//!
-//! An engine is written once, for all connections to its database. Those of Diesel block: their futures are ready when they
-//! are polled for the first time.
+
+#![cfg_attr(
+    not(all(
+        feature = "async-postgres",
+        feature = "async-mysql",
+        feature = "async-sqlite"
+    )),
+    allow(
+        dead_code,
+        unused_imports,
+        unused_macros,
+        reason = "no engine needs all"
+    )
+)]
+
+mod blocking;
+pub(crate) mod depth;
+#[cfg(any(
+    feature = "async-postgres",
+    feature = "async-mysql",
+    feature = "_async_pool"
+))]
+pub(crate) mod dropped;
+pub(crate) mod entered;
+#[cfg(feature = "_async")]
+pub(crate) mod nonblocking;
+pub(crate) mod raw_sql;
 
 use std::future::ready;
 use std::num::NonZero;
 
-use diesel::QueryResult;
 use diesel::backend::Backend;
 use diesel::connection::TransactionManagerStatus;
 use diesel::deserialize::FromSqlRow;
 use diesel::expression::QueryMetadata;
 use diesel::query_builder::{AsQuery, Query, QueryFragment, QueryId};
-
-use crate::engine::HasEngine;
-
-#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
-mod blocking;
-#[cfg(any(
-    feature = "async-postgres",
-    feature = "async-mysql",
-    feature = "async-sqlite"
-))]
-pub(crate) mod nonblocking;
+use diesel::{OptionalExtension, QueryResult};
 
 /// Sends statements. Transactions are counted as Diesel does it.
-pub trait Link: HasEngine {
+pub trait Link: Sized + Send {
     type Backend: Backend;
 
     /// Whether [`status`](Self::status) follows the server when the application ends a transaction by its own SQL, and when
     /// an error aborts it.
     const KNOWS_SERVER_STATE: bool = false;
-
-    /// Whether Diesel sets [`status`](Self::status) after each statement outside of a transaction, and leaves it in a
-    /// transaction that it does not count.
-    const CORRECTS_STATUS: bool = false;
 
     /// A statement to send before others outside of a transaction, which fails in one that Diesel does not count. For
     /// connections that block, and whose client does not report transactions.
@@ -46,19 +55,16 @@ pub trait Link: HasEngine {
     /// Sends several statements in one message.
     fn batch(&mut self, sql: &str) -> impl Future<Output = QueryResult<()>> + Send;
 
-    /// Runs a statement, and returns the number of rows that it has changed.
     fn execute<Q>(&mut self, statement: Q) -> impl Future<Output = QueryResult<usize>> + Send
     where
         Q: QueryFragment<Self::Backend> + QueryId + Send;
 
-    /// Runs a query, and returns its rows.
     fn load<Q, T>(&mut self, query: Q) -> impl Future<Output = QueryResult<Vec<T>>> + Send
     where
         Q: AsQuery<Query: QueryFragment<Self::Backend> + QueryId + Send> + Send,
         Self::Backend: QueryMetadata<Q::SqlType>,
         T: FromSqlRow<Q::SqlType, Self::Backend> + Send;
 
-    /// Runs a query, and returns its first row. Fails with [`NotFound`](diesel::result::Error::NotFound) without one.
     fn get_result<Q, T>(&mut self, query: Q) -> impl Future<Output = QueryResult<T>> + Send
     where
         Q: AsQuery<Query: QueryFragment<Self::Backend> + QueryId + Send> + Send,
@@ -72,13 +78,23 @@ pub trait Link: HasEngine {
         }
     }
 
+    fn get_optional<Q, T>(
+        &mut self,
+        query: Q,
+    ) -> impl Future<Output = QueryResult<Option<T>>> + Send
+    where
+        Q: AsQuery<Query: QueryFragment<Self::Backend> + QueryId + Send> + Send,
+        Self::Backend: QueryMetadata<Q::SqlType>,
+        T: FromSqlRow<Q::SqlType, Self::Backend> + Send,
+    {
+        async { self.get_result(query).await.optional() }
+    }
+
     /// Empties the cache of prepared statements, if the client library can't use one again after an error.
     fn reset_statement_cache(&mut self) {}
 
-    /// The open transactions.
     fn status(&mut self) -> &mut TransactionManagerStatus;
 
-    /// Begins a transaction by these statements.
     fn begin(&mut self, sql: &str) -> impl Future<Output = QueryResult<()>> + Send;
 
     /// Begins a transaction by these statements, and runs a query in it. Sends both without waiting, if the client can.
@@ -135,9 +151,12 @@ pub trait Link: HasEngine {
     }
 }
 
+pub(crate) trait On<DB: Backend>: Link<Backend = DB> {}
+
+impl<C: Link> On<C::Backend> for C {}
+
 /// Commits the innermost transaction, or rolls it back after an error, which takes precedence over an error of the rollback.
 /// For transactions that run nothing of the application.
-#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 pub(crate) async fn end<T, E>(conn: &mut impl Link, work: Result<T, E>) -> Result<T, E>
 where
     E: From<diesel::result::Error>,
@@ -151,7 +170,6 @@ where
 
 /// Rolls back the innermost transaction after an error, which takes precedence over one of the rollback. If the rollback
 /// fails, Diesel marks the connection as broken.
-#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 pub(crate) async fn roll_back(conn: &mut impl Link) {
     if let Err(error) = conn.roll_back().await {
         tracing::warn!(%error, "rollback failed");
@@ -159,7 +177,6 @@ pub(crate) async fn roll_back(conn: &mut impl Link) {
 }
 
 /// Commits the innermost transaction. Returns the error of COMMIT, also if Diesel's rollback after it has failed too.
-#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 pub(crate) async fn commit(conn: &mut impl Link) -> QueryResult<()> {
     conn.commit().await.map_err(|error| match error {
         diesel::result::Error::RollbackErrorOnCommit { commit_error, .. } => *commit_error,
@@ -187,36 +204,4 @@ pub(crate) async fn release(conn: &mut impl Link) -> QueryResult<()> {
 fn depth(conn: &mut impl Link) -> u32 {
     let depth = conn.status().transaction_depth();
     depth.ok().flatten().map_or(0, NonZero::get)
-}
-
-/// [`Link::load`], for macros that engines with other errors share.
-#[cfg(any(feature = "_postgres", feature = "_sqlite"))]
-pub(crate) async fn load<C, Q, T>(conn: &mut C, query: Q) -> QueryResult<Vec<T>>
-where
-    C: Link<Backend: QueryMetadata<Q::SqlType>>,
-    Q: AsQuery<Query: QueryFragment<C::Backend> + QueryId + Send> + Send,
-    T: FromSqlRow<Q::SqlType, C::Backend> + Send,
-{
-    conn.load(query).await
-}
-
-/// [`Link::get_result`], as [`load`].
-#[cfg(any(feature = "_postgres", feature = "_sqlite"))]
-pub(crate) async fn get_result<C, Q, T>(conn: &mut C, query: Q) -> QueryResult<T>
-where
-    C: Link<Backend: QueryMetadata<Q::SqlType>>,
-    Q: AsQuery<Query: QueryFragment<C::Backend> + QueryId + Send> + Send,
-    T: FromSqlRow<Q::SqlType, C::Backend> + Send,
-{
-    conn.get_result(query).await
-}
-
-/// [`Link::execute`], as [`load`].
-#[cfg(any(feature = "_postgres", feature = "_sqlite"))]
-pub(crate) async fn execute<C, Q>(conn: &mut C, statement: Q) -> QueryResult<usize>
-where
-    C: Link,
-    Q: QueryFragment<C::Backend> + QueryId + Send,
-{
-    conn.execute(statement).await
 }

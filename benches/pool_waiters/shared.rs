@@ -1,23 +1,20 @@
 //! Two processes that compete for one lock or slot, and wait in the same way or in different ways.
 
 use std::env;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Write, stdin};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
+use clap::{Args, ValueEnum};
 use diesel::{MysqlConnection, PgConnection, SqliteConnection};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::application::{Database, Kind, Way, pool, run};
-use crate::engine::PooledEngine;
-use crate::options::Options;
+use crate::application::{Kind, Way, pool, run};
+use crate::harness::{Backend, Connections, Engine, Plan, Report, name};
 
 /// The threads of a process.
 const THREADS: usize = 8;
-
-/// How a benchmark starts a process of its own.
-const FLAG: &str = "--process";
 
 const PAIRS: [[Way; 2]; 3] = [
     [Way::Connection, Way::Connection],
@@ -25,67 +22,92 @@ const PAIRS: [[Way; 2]; 3] = [
     [Way::LockPool, Way::Connection],
 ];
 
-pub(crate) fn measure<C: PooledEngine>(
-    database: &mut Database<C>,
-    options: &Options,
-) -> Result<Vec<Value>> {
-    let time = options.round * 2;
-    println!("Two processes of {THREADS} threads, transactions per second of each:\n");
-    println!("| | first waits on | second waits on | first | second |");
-    println!("|---|---|---|---|---|");
-    let url = database.url()?;
-    let mut figures = Vec::new();
-    for kind in Kind::ALL {
+pub(crate) fn measure<C: Backend>(
+    conns: &Connections<C>,
+    plan: Plan,
+    report: &mut Report,
+) -> Result<()> {
+    let title = format!("Two processes of {THREADS} threads, transactions per second of each");
+    let columns = "kind | first waits on | second waits on | first | second";
+    report.table(&title, columns);
+    let url = &conns.database.url;
+    for &kind in Kind::value_variants() {
         for ways in PAIRS {
             let mut grants = [0; 2];
-            for _ in 0..options.rounds {
-                let processes = ways.map(|way| Process::start::<C>(&url, kind, way, time));
-                let [first, second] = processes;
-                let mut processes = [first?, second?];
+            for _ in 0..plan.rounds {
+                let start = |way| Started::new(C::ENGINE, url, kind, way, plan.round * 2);
+                let mut processes = [start(ways[0])?, start(ways[1])?];
                 for process in &mut processes {
-                    process.expect_ready()?;
+                    ensure!(process.line()? == "ready", "a process did not start");
                 }
                 for process in &mut processes {
-                    process.go()?;
+                    let input = process.child.stdin.as_mut();
+                    writeln!(input.context("the input is a pipe")?, "go")?;
                 }
-                for (process, grants) in processes.into_iter().zip(&mut grants) {
-                    *grants += process.grants()?;
+                for (mut process, grants) in processes.into_iter().zip(&mut grants) {
+                    *grants += process.line()?.parse::<u32>()?;
+                    process.child.wait()?;
                 }
             }
-            let time = time.as_secs_f64() * u32::try_from(options.rounds).map_or(1.0, f64::from);
-            let per_second = grants.map(|grants| f64::from(grants) / time);
-            println!(
-                "| {} | {} | {} | {:.0} | {:.0} |",
-                kind.text(),
-                ways[0].text(),
-                ways[1].text(),
-                per_second[0],
-                per_second[1]
-            );
-            figures.push(json!({
-                "backend": C::NAME,
-                "part": "shared",
-                "kind": kind.text(),
-                "ways": ways.map(Way::text),
-                "per_second": per_second,
-            }));
+            let time = plan.round.as_secs_f64() * 2.0;
+            let time = time * u32::try_from(plan.rounds).map_or(1.0, f64::from);
+            let [first, second] = grants.map(|grants| f64::from(grants) / time);
+            let [one, other] = ways.map(|way| name(&way));
+            report.row(&json!([name(&kind), one, other, first, second]));
         }
     }
-    println!();
-    Ok(figures)
+    Ok(())
+}
+
+/// What a process of the benchmark's own is to do.
+#[derive(Args)]
+pub(crate) struct Process {
+    /// The database; only such a process has it.
+    #[arg(long, hide = true)]
+    pub(crate) url: Option<String>,
+    #[arg(long, hide = true, default_value = "sqlite")]
+    engine: Engine,
+    #[arg(long, hide = true, default_value = "slot")]
+    kind: Kind,
+    #[arg(long, hide = true, default_value = "connection")]
+    way: Way,
+    #[arg(long, hide = true, default_value_t = 0)]
+    millis: u64,
+}
+
+impl Process {
+    pub(crate) fn run(&self, url: &str) -> Result<()> {
+        match self.engine {
+            Engine::Postgres => self.run_on::<PgConnection>(url),
+            Engine::Mysql => self.run_on::<MysqlConnection>(url),
+            Engine::Sqlite => self.run_on::<SqliteConnection>(url),
+        }
+    }
+
+    fn run_on<C: Backend>(&self, url: &str) -> Result<()> {
+        let pool = pool::<C>(url, u32::try_from(THREADS)? * 2)?;
+        println!("ready");
+        stdin().read_line(&mut String::new())?;
+        let time = Duration::from_millis(self.millis);
+        let seen = run(&pool, self.kind, self.way, THREADS, time)?;
+        println!("{}", seen.hand_overs.len());
+        Ok(())
+    }
 }
 
 /// Another process with threads that wait.
-struct Process {
+struct Started {
     child: Child,
     output: BufReader<ChildStdout>,
 }
 
-impl Process {
-    fn start<C: PooledEngine>(url: &str, kind: Kind, way: Way, time: Duration) -> Result<Self> {
-        let mut child = Command::new(env::current_exe()?)
-            .args([FLAG, C::NAME, url, kind.text(), way.text()])
-            .arg(time.as_millis().to_string())
+impl Started {
+    fn new(engine: Engine, url: &str, kind: Kind, way: Way, time: Duration) -> Result<Self> {
+        let mut command = Command::new(env::current_exe()?);
+        command.args(["--engine", &name(&engine), "--url", url]);
+        command.args(["--kind", &name(&kind), "--way", &name(&way)]);
+        command.args(["--millis", &time.as_millis().to_string()]);
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -98,71 +120,5 @@ impl Process {
         let mut line = String::new();
         self.output.read_line(&mut line)?;
         Ok(line.trim().to_owned())
-    }
-
-    fn expect_ready(&mut self) -> Result<()> {
-        match self.line()?.as_str() {
-            "ready" => Ok(()),
-            other => bail!("a process did not start: {other:?}"),
-        }
-    }
-
-    fn go(&mut self) -> Result<()> {
-        let input = self.child.stdin.as_mut().context("the input is a pipe")?;
-        Ok(writeln!(input, "go")?)
-    }
-
-    fn grants(mut self) -> Result<u32> {
-        let grants = self.line()?.parse()?;
-        self.child.wait()?;
-        Ok(grants)
-    }
-}
-
-/// What the process of the benchmark asks this one to do.
-pub(crate) struct Request {
-    backend: String,
-    url: String,
-    kind: Kind,
-    way: Way,
-    time: Duration,
-}
-
-impl Request {
-    /// `None` in the process of the benchmark.
-    pub(crate) fn from_arguments() -> Result<Option<Self>> {
-        let arguments: Vec<_> = env::args().skip(1).collect();
-        let [flag, backend, url, kind, way, millis] = arguments.as_slice() else {
-            return Ok(None);
-        };
-        if flag != FLAG {
-            return Ok(None);
-        }
-        let kind = Kind::ALL.into_iter().find(|known| known.text() == kind);
-        let way = Way::ALL.into_iter().find(|known| known.text() == way);
-        Ok(Some(Self {
-            backend: backend.clone(),
-            url: url.clone(),
-            kind: kind.context("no such kind")?,
-            way: way.context("no such way")?,
-            time: Duration::from_millis(millis.parse()?),
-        }))
-    }
-
-    pub(crate) fn run(&self) -> Result<()> {
-        match self.backend.as_str() {
-            "postgres" => self.run_on::<PgConnection>(),
-            "mysql" => self.run_on::<MysqlConnection>(),
-            _ => self.run_on::<SqliteConnection>(),
-        }
-    }
-
-    fn run_on<C: PooledEngine>(&self) -> Result<()> {
-        let pool = pool::<C>(&self.url, u32::try_from(THREADS)? * 2)?;
-        println!("ready");
-        std::io::stdin().read_line(&mut String::new())?;
-        let seen = run(&pool, self.kind, self.way, THREADS, self.time)?;
-        println!("{}", seen.hand_overs.len());
-        Ok(())
     }
 }

@@ -4,17 +4,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use diesel::connection::InstrumentationEvent;
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool, R2D2Connection};
 use diesel_locks::prelude::*;
 use diesel_locks::{SlotGuard, SlotRenewer};
 use serde_json::json;
 
-use crate::options::Options;
-use crate::samples::Figure;
-use crate::support::backend::Backend;
-use crate::targets::{Findings, Limit, Target};
+use crate::harness::{Backend, Database, Figure, Limit, Report};
 
 const GUARDS: u32 = 1000;
 static MANY: Semaphore = Semaphore::from_static("many", GUARDS);
@@ -41,70 +38,44 @@ impl<C: R2D2Connection + 'static> CustomizeConnection<C, diesel::r2d2::Error> fo
     }
 }
 
-pub(crate) fn measure<C>(options: &Options, version: &str) -> Result<Findings>
-where
-    C: Backend + SemaphoreExt + R2D2Connection + Send + 'static,
-{
-    let database = C::create_database()?;
-    let mut conn = C::connect_to(&database)?;
-    diesel_locks::migrate(&mut conn)?;
-    conn.register_semaphores([&MANY])?;
+pub(crate) fn measure<C: Backend>(hold_time: Duration, report: &mut Report) -> Result<()> {
+    let database = Database::create::<C>()?;
+    C::open(&database.url)?.register_semaphores([&MANY])?;
     let pool = Pool::builder()
         .max_size(4)
         .test_on_check_out(false)
         .connection_customizer(Box::new(Counting))
-        .build(ConnectionManager::<C>::new(C::url(&database)?))?;
+        .build(ConnectionManager::<C>::new(&database.url))?;
     let renewer = SlotRenewer::new(pool);
     let guards = (0..GUARDS)
         .map(|_| renewer.acquire(&MANY, &LeaseOptions::new(LEASE), Wait::No))
         .collect::<Result<Vec<_>, _>>()?;
-    let (statements, processor, started) = (
+    let (before, processor, started) = (
         STATEMENTS.load(Ordering::Relaxed),
         processor_time()?,
         Instant::now(),
     );
-    sleep(options.guards);
+    sleep(hold_time);
     let time = started.elapsed();
     let processor = processor_time()?.saturating_sub(processor);
-    let statements = STATEMENTS.load(Ordering::Relaxed) - statements;
-    anyhow::ensure!(
+    let statements = STATEMENTS.load(Ordering::Relaxed) - before;
+    ensure!(
         guards.iter().all(SlotGuard::is_held),
         "a guard was lost while nothing happened"
     );
     drop(guards);
-    let ticks = time.as_secs_f64() / TICK.as_secs_f64();
-    let per_tick = f64::from(statements) / ticks;
+    let per_tick = f64::from(statements) / (time.as_secs_f64() / TICK.as_secs_f64());
     let percent = 100.0 * processor.as_secs_f64() / time.as_secs_f64();
-    println!(
-        "{GUARDS} guards with leases of {LEASE:?} for {time:.0?}: {statements} statements, {processor:?} of \
-         processor time.\n"
-    );
-    let one = |value| Figure {
-        value,
-        least: value,
-        greatest: value,
-    };
-    Ok(Findings {
-        figures: vec![json!({
-            "backend": C::NAME,
-            "server": version,
-            "part": "guards",
-            "statements_per_tick": per_tick,
-            "percent_of_a_core": percent,
-        })],
-        targets: vec![
-            Target {
-                text: format!("{version}, {GUARDS} guards: statements per tick of {TICK:?}"),
-                ratio: one(per_tick),
-                limit: Limit::AtMost(1.5),
-            },
-            Target {
-                text: format!("{version}, {GUARDS} guards: percent of a core"),
-                ratio: one(percent),
-                limit: Limit::AtMost(1.0),
-            },
-        ],
-    })
+    let title = format!("{GUARDS} guards with leases of {LEASE:?} for {time:.0?}");
+    let columns = "statements | statements per tick | ms of processor time | percent of a core";
+    report.table(&title, columns);
+    let millis = processor.as_secs_f64() * 1e3;
+    report.row(&json!([statements, per_tick, millis, percent]));
+    let text = format!("{GUARDS} guards: statements per tick of {TICK:?}");
+    report.target(&text, Figure::single(per_tick), Limit::AtMost(1.5));
+    let text = format!("{GUARDS} guards: percent of a core");
+    report.target(&text, Figure::single(percent), Limit::AtMost(1.0));
+    Ok(())
 }
 
 /// Of all threads of this process, as Linux counts it: in hundredths of a second.

@@ -1,62 +1,27 @@
 //! Remembers which connections are in a transaction that this crate has started, and its isolation level.
 //!
 //! MySQL shows the isolation level of the session, but not that of a transaction. SQLite does not show how a
-//! transaction was started. Both are needed when a closure acquires another lock in its transaction. While the closure
-//! runs, its connection is borrowed and can't move, so the connection's address identifies the transaction in this
-//! process. The thread does not: a task may continue on another one after each `.await`. If the lookup finds nothing,
-//! the session's level is used.
-
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+//! transaction was started. Both are needed when a closure acquires another lock in its transaction. If the lookup finds
+//! nothing, the session's level is used.
 
 use crate::IsolationLevel;
+use crate::link::entered::{Entered, Entries};
 
-/// The innermost transaction of this crate on the connection at each address.
-static ENTERED: Mutex<BTreeMap<usize, StartedTransaction>> = Mutex::new(BTreeMap::new());
+static ENTERED: Entries<StartedTransaction> = Entries::new();
 
 /// A transaction that this crate has started, with its isolation level if the crate has set one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    not(feature = "_mysql"),
-    allow(dead_code, reason = "the level is read on MySQL only")
-)]
-pub(super) struct StartedTransaction(pub(super) Option<IsolationLevel>);
+pub struct StartedTransaction(pub(crate) Option<IsolationLevel>);
 
-/// Removes the entry when it is dropped.
-pub struct Scope {
-    address: usize,
-    /// The transaction around this one: a closure may have ended the one in which it runs, and started another.
-    outer: Option<StartedTransaction>,
+/// Until it is dropped the transaction is remembered. A closure may have ended the one in which it runs, and started another.
+pub(crate) type Scope = Entered<StartedTransaction>;
+
+pub(crate) fn enter<C>(conn: &C, level: Option<IsolationLevel>) -> Scope {
+    ENTERED.enter(conn, StartedTransaction(level))
 }
 
-/// Adds an entry for the transaction that is open on the connection.
-pub(super) fn enter<C>(conn: &C, level: Option<IsolationLevel>) -> Scope {
-    let address = address(conn);
-    let outer = lock().insert(address, StartedTransaction(level));
-    Scope { address, outer }
-}
-
-/// The open transaction, if this crate has started it.
-pub(super) fn entered<C>(conn: &C) -> Option<StartedTransaction> {
-    lock().get(&address(conn)).copied()
-}
-
-impl Drop for Scope {
-    fn drop(&mut self) {
-        let mut entered = lock();
-        match self.outer {
-            Some(outer) => entered.insert(self.address, outer),
-            None => entered.remove(&self.address),
-        };
-    }
-}
-
-fn lock() -> MutexGuard<'static, BTreeMap<usize, StartedTransaction>> {
-    ENTERED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn address<C>(conn: &C) -> usize {
-    std::ptr::from_ref(conn).addr()
+pub(crate) fn entered<C>(conn: &C) -> Option<StartedTransaction> {
+    ENTERED.of(conn)
 }
 
 #[cfg(test)]

@@ -1,19 +1,13 @@
 //! The database's clock, as expressions of Diesel's DSL.
 
 use diesel::backend::Backend;
-use diesel::expression::{
-    AppearsOnTable, Expression, SelectableExpression, ValidGrouping, is_aggregate,
-};
-use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
-use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, HasSqlType};
 
-/// The SQL of an engine's clock.
-pub(in crate::engine) trait Clock: Backend {
+use crate::engine::tables::Name;
+
+pub(crate) trait Clock: Backend + HasSqlType<Name> {
     /// Microseconds since 1970 UTC at the time of the statement, not at the start of its transaction.
     const NOW: &'static str;
-    /// The function that returns the larger of two values.
     const GREATEST: &'static str;
     /// Whether the index may contain many old versions of a row. If so, statements look for the newest entry only.
     const STALE_INDEX_ENTRIES: bool = false;
@@ -26,72 +20,72 @@ pub(in crate::engine) trait Clock: Backend {
     const BY_PRIMARY_KEY: &'static str = "";
 }
 
-/// Defines an expression of type BIGINT that the DSL accepts in any query: it declares no columns.
-macro_rules! clock_expression {
+/// Defines an expression that the DSL accepts in any query: it declares no columns.
+macro_rules! expression {
     (
         $(#[$doc:meta])*
-        $name:ident $(($field:ident))?, |$self:ident, $out:ident| $walk:block
+        $name:ident $(($field:ident))? -> $sql_type:ty, |$self:ident, $out:ident| $walk:block
     ) => {
         $(#[$doc])*
-        #[allow(dead_code, reason = "no engine needs all")]
-        #[derive(Clone, Copy, Debug, QueryId)]
-        pub(in crate::engine) struct $name {
-            $(pub(in crate::engine) $field: i64,)?
+        #[derive(Clone, Copy, Debug, diesel::query_builder::QueryId)]
+        pub(crate) struct $name {
+            $(pub(crate) $field: i64,)?
         }
 
-        impl Expression for $name {
-            type SqlType = BigInt;
+        impl diesel::expression::Expression for $name {
+            type SqlType = $sql_type;
         }
 
-        impl<QS> AppearsOnTable<QS> for $name {}
-        impl<QS> SelectableExpression<QS> for $name {}
+        impl<QS> diesel::expression::AppearsOnTable<QS> for $name {}
+        impl<QS> diesel::expression::SelectableExpression<QS> for $name {}
 
-        impl<GB> ValidGrouping<GB> for $name {
-            type IsAggregate = is_aggregate::Never;
+        impl<GB> diesel::expression::ValidGrouping<GB> for $name {
+            type IsAggregate = diesel::expression::is_aggregate::Never;
         }
 
-        impl<DB> QueryFragment<DB> for $name
+        impl<DB> diesel::query_builder::QueryFragment<DB> for $name
         where
-            DB: Clock + HasSqlType<BigInt>,
-            i64: ToSql<BigInt, DB>,
+            DB: crate::engine::clock::Clock,
+            i64: diesel::serialize::ToSql<diesel::sql_types::BigInt, DB>,
         {
-            fn walk_ast<'b>(&'b $self, mut $out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+            fn walk_ast<'b>(
+                &'b $self,
+                mut $out: diesel::query_builder::AstPass<'_, 'b, DB>,
+            ) -> diesel::QueryResult<()> {
                 $walk
                 Ok(())
             }
         }
     };
 }
+pub(crate) use expression;
 
-clock_expression! {
-    /// The time.
-    DbNow, |self, out| {
+expression! {
+    DbNow -> BigInt, |self, out| {
         out.push_sql(DB::NOW);
     }
 }
 
-clock_expression! {
-    /// The time minus a number of microseconds.
-    DbNowMinus(micros), |self, out| {
+expression! {
+    DbNowMinus(micros) -> BigInt, |self, out| {
         out.push_sql(DB::NOW);
         out.push_sql(" - ");
         out.push_bind_param::<BigInt, _>(&self.micros)?;
     }
 }
 
-clock_expression! {
-    /// The time plus a number of microseconds.
-    DbNowPlus(micros), |self, out| {
+expression! {
+    DbNowPlus(micros) -> BigInt, |self, out| {
         out.push_sql(DB::NOW);
         out.push_sql(" + ");
         out.push_bind_param::<BigInt, _>(&self.micros)?;
     }
 }
 
-clock_expression! {
+expression! {
     /// The end of the minimum hold time of a lease that begins now: 0 without such a time. The time of the grant would lie
     /// in the future if the clock were moved back later.
-    DbHoldUntil(micros), |self, out| {
+    DbHoldUntil(micros) -> BigInt, |self, out| {
         // Not two texts: the expression has one key in the cache of statements.
         out.push_sql("CASE WHEN ");
         out.push_bind_param::<BigInt, _>(&self.micros)?;
@@ -102,9 +96,8 @@ clock_expression! {
     }
 }
 
-clock_expression! {
-    /// The remaining microseconds of a lease.
-    LeaseRemaining, |self, out| {
+expression! {
+    LeaseRemaining -> BigInt, |self, out| {
         out.push_sql("expires_us - ");
         out.push_sql(DB::NOW);
     }

@@ -1,33 +1,29 @@
 //! Writes ids into messages of several statements, which have no bound values.
 //!
-//! An id of plain characters stands there as it is, so that it can be read in the server's list of queries. Any other
-//! id is written as hexadecimal digits, for SQLite in escapes of JSON. So no id can end its literal, whatever the settings of the session.
+//! An id of plain characters stands there as it is, so that it can be read in the server's list of queries. Any other id is
+//! written as hexadecimal digits, for SQLite in escapes of JSON.
 
 use std::fmt::Write;
 
 #[cfg(feature = "_sqlite")]
-use crate::semaphore::renewal::push_json_text;
+use crate::values::lease::push_json_text;
 
 /// The characters besides ASCII letters and digits that mean themselves in a literal of every server, with any SQL mode,
 /// any `standard_conforming_strings` and any character set of the client.
-#[cfg(any(feature = "_postgres", feature = "_mysql"))]
 const PLAIN: &str = " -_.:/@,+=";
 
-#[cfg(any(feature = "_postgres", feature = "_mysql"))]
 fn is_plain(text: &str) -> bool {
     text.chars()
         .all(|c| c.is_ascii_alphanumeric() || PLAIN.contains(c))
 }
 
-#[cfg(any(feature = "_postgres", feature = "_mysql"))]
 fn push_hexadecimal(sql: &mut String, text: &str, before_each: &str) {
     for byte in text.bytes() {
         let _ = write!(sql, "{before_each}{byte:02x}");
     }
 }
 
-/// The hexadecimal digits of bytes.
-pub(super) fn hexadecimal(bytes: &[u8]) -> String {
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     let mut digits = String::with_capacity(2 * bytes.len());
     for byte in bytes {
         let _ = write!(digits, "{byte:02x}");
@@ -35,9 +31,8 @@ pub(super) fn hexadecimal(bytes: &[u8]) -> String {
     digits
 }
 
-/// Writes a text for PostgreSQL. ASCII is the same in every server encoding; other texts are converted from UTF-8.
-#[cfg(feature = "_postgres")]
-pub(super) fn push_for_postgres(sql: &mut String, text: &str) {
+/// ASCII is the same in every server encoding; other texts are converted from UTF-8.
+pub(crate) fn push_for_postgres(sql: &mut String, text: &str) {
     if is_plain(text) {
         let _ = write!(sql, "'{text}'");
     } else if text.is_ascii() {
@@ -54,8 +49,7 @@ pub(super) fn push_for_postgres(sql: &mut String, text: &str) {
 
 /// Reads the text of a literal that [`push_for_postgres`] wrote, at the start of `sql`. Returns `None` for anything else,
 /// and for a literal whose end is missing: the server shows the start of a long query only.
-#[cfg(feature = "_postgres")]
-pub(super) fn read_from_postgres(sql: &str) -> Option<String> {
+pub(crate) fn read_from_postgres(sql: &str) -> Option<String> {
     if let Some(rest) = sql.strip_prefix("convert_from(decode('") {
         let (digits, rest) = rest.split_once('\'')?;
         rest.strip_prefix(", 'hex'), 'UTF8')")?;
@@ -69,8 +63,6 @@ pub(super) fn read_from_postgres(sql: &str) -> Option<String> {
     is_plain(text).then(|| text.to_owned())
 }
 
-/// Reads what [`push_hexadecimal`] wrote.
-#[cfg(feature = "_postgres")]
 fn read_hexadecimal(mut digits: &str, before_each: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     while !digits.is_empty() {
@@ -83,8 +75,7 @@ fn read_hexadecimal(mut digits: &str, before_each: &str) -> Option<Vec<u8>> {
 
 /// Writes the bytes of a text for MySQL. The introducer `_binary` keeps them from being converted to the character set
 /// of the session, and from being compared by its collation.
-#[cfg(feature = "_mysql")]
-pub(super) fn push_for_mysql(sql: &mut String, text: &str) {
+pub(crate) fn push_for_mysql(sql: &mut String, text: &str) {
     if is_plain(text) {
         let _ = write!(sql, "_binary'{text}'");
     } else {
@@ -97,7 +88,7 @@ pub(super) fn push_for_mysql(sql: &mut String, text: &str) {
 /// Writes a text for SQLite, whatever the encoding of the database: as a JSON value that is read. A CAST of bytes to TEXT
 /// would take them for text in the encoding of the database.
 #[cfg(feature = "_sqlite")]
-pub(super) fn push_for_sqlite(sql: &mut String, text: &str) {
+pub(crate) fn push_for_sqlite(sql: &mut String, text: &str) {
     sql.push_str("('");
     push_json_text(sql, text);
     sql.push_str("' ->> '$')");
@@ -115,7 +106,6 @@ mod tests {
         sql.strip_prefix("= ").expect("appended").to_owned()
     }
 
-    /// The text between two marks that do not stand in it.
     fn between<'a>(literal: &'a str, before: &str, after: &str) -> Option<&'a str> {
         let inner = literal.strip_prefix(before)?.strip_suffix(after)?;
         (!inner.contains('\'')).then_some(inner)
@@ -162,12 +152,8 @@ mod tests {
         let read = read_from_postgres(&format!("{literal}{rest}"));
         prop_assert_eq!(read.as_deref(), Some(text));
         for (end, _) in literal.char_indices() {
-            prop_assert_eq!(
-                read_from_postgres(&literal[..end]),
-                None,
-                "{}",
-                &literal[..end]
-            );
+            let start = &literal[..end];
+            prop_assert_eq!(read_from_postgres(start), None, "{}", start);
         }
         Ok(())
     }
@@ -214,11 +200,8 @@ mod tests {
             let id = format!("a{c}b");
             for push in [push_for_postgres, push_for_mysql] {
                 let literal = pushed(push, &id);
-                assert_eq!(
-                    read(&literal),
-                    (id.clone().into_bytes(), false),
-                    "{literal}"
-                );
+                let expected = (id.clone().into_bytes(), false);
+                assert_eq!(read(&literal), expected, "{literal}");
             }
         }
         assert_eq!(pushed(push_for_mysql, "a'b"), "x'612762'");

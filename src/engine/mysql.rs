@@ -1,63 +1,79 @@
 //! MySQL and MariaDB: InnoDB's lock on the row, and a named lock under which one session at a time inserts the row.
-//!
-//! Two sessions that insert the same id at the same time deadlock on InnoDB: its check for duplicates takes a shared
-//! lock, which both get and neither can upgrade. So a missing row is only inserted under a named lock (`GET_LOCK`),
-//! which is held only while the object lock is acquired.
 
-use diesel::QueryResult;
-use diesel::mysql::Mysql;
-
-use super::{active_isolation, transactions_of_link};
-use crate::error::classify::{ErrorClass, classify};
-use crate::inspect::object_lock::HeldObjectLock;
-use crate::link::Link;
-use crate::object_lock::acquire::Request;
-use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
-use crate::poll::caught;
-use crate::transaction::backend::{SessionChange, TransactionBackend};
-use crate::transaction::retry::RetryReason;
-use crate::{
-    Error, IsolationLevel, TransactionOptions, Wait, transaction::depth, transaction::run,
-};
-
-mod autocommit;
-mod big_selects;
-mod bytes;
 mod execute;
 mod held_locks;
-mod isolation;
 mod lists;
 mod migrations;
 mod object_lock;
-mod retry;
+mod object_lock_sql;
 mod sequences;
 mod session;
 mod slot_batches;
 mod slot_claim;
+mod slot_resize;
+mod slot_search;
 mod slot_sql;
 mod slots;
 mod sql;
 mod writers;
 
-use execute::Run;
-use object_lock::error::AcquireError;
-use object_lock::row::rolled_back_by_timeout;
-use retry::at_read_committed;
-use sql::free_objects::{LOCK_BATCH, begin_and_acquire, undo};
-use sql::object_lock::DeleteUnlocked;
+use async_trait::async_trait;
+use diesel::connection::TransactionManagerStatus;
+use diesel::mysql::Mysql;
+use diesel::prelude::QueryDsl;
+#[cfg(feature = "async-mysql")]
+use diesel_async::async_connection_wrapper::{AsyncConnectionWrapper, BlockOn};
 
-/// The number of rows that one transaction of a purge deletes.
+use crate::engine::operations::{DrawRequest, SequenceRow, SessionChange, TransactionBackend};
+use crate::engine::sequence_queries::list_sequences;
+use crate::engine::tables::{diesel_locks_sequences, in_range};
+use crate::engine::{Engine, active_isolation, ending, has_engine};
+use crate::error::classify::{ErrorClass, classify};
+use crate::link::{self, On, depth};
+use crate::rt::caught;
+use crate::values::held_object_lock::HeldObjectLock;
+use crate::values::list_options::ListRequest;
+use crate::values::lock_request::{LockOutcome, Request};
+use crate::values::retry_policy::RetryReason;
+use crate::{Error, IsolationLevel, Sequence, TransactionOptions, Wait};
+
+use crate::engine::mysql::execute::end_or_restart;
+use crate::engine::mysql::object_lock::{AcquireError, rolled_back_by_timeout};
+use crate::engine::mysql::object_lock_sql::{DeleteUnlocked, LOCK_BATCH, begin_and_acquire, undo};
+
 const PURGE_BATCH: i64 = 500;
 
+pub(crate) struct MysqlEngine<'c, C>(pub(crate) &'c mut C);
+
 #[cfg(feature = "mysql")]
-super::has_engine!(diesel::MysqlConnection, Mysql);
+has_engine!(HasBlockingEngine: diesel::MysqlConnection, MysqlEngine, in_process: false);
 #[cfg(feature = "async-mysql")]
-super::has_async_engine!(diesel_async::AsyncMysqlConnection, Mysql);
+has_engine!(HasAsyncEngine: diesel_async::AsyncMysqlConnection, MysqlEngine, in_process: false);
+#[cfg(feature = "async-mysql")]
+has_engine!(
+    HasBlockingEngine: AsyncConnectionWrapper<diesel_async::AsyncMysqlConnection, B>, MysqlEngine, in_process: false;
+    <B: BlockOn + Send>
+);
 
-impl<C: Link<Backend = Mysql>> TransactionBackend<C> for Mysql {
-    transactions_of_link!(C);
+#[async_trait]
+impl<C: On<Mysql>> TransactionBackend for MysqlEngine<'_, C> {
+    fn status(&mut self) -> &mut TransactionManagerStatus {
+        self.0.status()
+    }
 
-    fn validate(_: &mut C, transaction: &TransactionOptions) -> Result<(), Error> {
+    async fn begin_savepoint(&mut self) -> Result<(), diesel::result::Error> {
+        self.0.begin_nested().await
+    }
+
+    async fn release_savepoint(&mut self) -> Result<(), diesel::result::Error> {
+        link::release(self.0).await
+    }
+
+    async fn roll_back_to_savepoint(&mut self) -> Result<(), diesel::result::Error> {
+        self.0.roll_back().await
+    }
+
+    fn validate(&self, transaction: &TransactionOptions) -> Result<(), Error> {
         if transaction.deferrable {
             return Err(Error::Unsupported {
                 engine: "MySQL",
@@ -68,34 +84,31 @@ impl<C: Link<Backend = Mysql>> TransactionBackend<C> for Mysql {
         Ok(())
     }
 
-    async fn begin(conn: &mut C, transaction: &TransactionOptions) -> Result<SessionChange, Error> {
-        session::begin(conn, &sql::begin(transaction)).await?;
+    async fn begin(&mut self, transaction: &TransactionOptions) -> Result<SessionChange, Error> {
+        session::begin(self.0, &sql::begin(transaction)).await?;
         Ok(SessionChange::None)
     }
 
     /// Resets the statement cache: the statement that failed may be one of the closure's.
-    fn prepare_retry(conn: &mut C) {
-        execute::reset_statement_cache(conn);
+    fn prepare_retry(&mut self) {
+        execute::reset_statement_cache(self.0);
     }
 
-    fn mark_isolation(
-        conn: &mut C,
-        level: Option<IsolationLevel>,
-    ) -> Option<active_isolation::Scope> {
-        Some(active_isolation::enter(conn, level))
+    fn mark_isolation(&mut self, level: Option<IsolationLevel>) -> Option<active_isolation::Scope> {
+        Some(active_isolation::enter(&*self.0, level))
     }
 
-    async fn commit(conn: &mut C) -> Result<(), Error> {
-        let committed = caught(conn.batch(sql::COMMIT)).await;
-        depth::break_if_panicked(conn, committed).map_err(run::commit_error)?;
-        depth::mark_closed(conn);
+    async fn commit(&mut self) -> Result<(), Error> {
+        let committed = caught(self.0.batch(&sql::COMMIT)).await;
+        depth::break_if_panicked(self.0.status(), committed).map_err(ending::commit_error)?;
+        depth::mark_closed(self.0.status());
         Ok(())
     }
 
     /// The message of COMMIT ends with a statement that restores the session. Either may have failed, so it is unknown
     /// whether the transaction was committed. Unless the error is that of a wait for a lock: COMMIT alone waits, for a backup
     /// or for `FLUSH TABLES WITH READ LOCK`, and has then rolled back (`lock_wait_timeout`).
-    fn map_commit_error(_: &mut C, error: Error) -> Error {
+    fn map_commit_error(&self, error: Error) -> Error {
         match error {
             Error::StatementTimeout { source } if classify(&source) == ErrorClass::LockTimeout => {
                 Error::StatementTimeout { source }
@@ -107,70 +120,71 @@ impl<C: Link<Backend = Mysql>> TransactionBackend<C> for Mysql {
         }
     }
 
-    async fn roll_back(conn: &mut C) -> QueryResult<bool> {
-        let started = conn.batch(sql::ROLLBACK_STARTED).await.is_ok();
+    async fn roll_back(&mut self) -> Result<bool, diesel::result::Error> {
+        let started = self.0.batch(&sql::ROLLBACK_STARTED).await.is_ok();
         if !started {
-            session::restore_by_text(conn, sql::ROLLBACK).await?;
+            session::restore_by_text(self.0, &sql::ROLLBACK).await?;
         }
         Ok(started)
     }
 
-    /// InnoDB ends the transaction after a deadlock or a changed record. A COMMIT that the closure sent before that
-    /// error can't be detected.
-    async fn may_end_transactions(conn: &mut C, reason: RetryReason) -> bool {
-        reason != RetryReason::LockTimeout || rolled_back_by_timeout(conn).await.unwrap_or(false)
+    /// InnoDB ends the transaction after a deadlock, after a changed record (error 1020), and after a lock wait time-out with
+    /// `innodb_rollback_on_timeout`. A COMMIT that the closure sent before that error can't be detected.
+    async fn may_end_transactions(&mut self, reason: RetryReason) -> Result<bool, Error> {
+        Ok(reason != RetryReason::LockTimeout || rolled_back_by_timeout(self.0).await?)
     }
 
-    async fn assume_single_writer(conn: &mut C) -> Result<(), Error> {
-        writers::remember(conn).await
+    async fn assume_single_writer(&mut self) -> Result<(), Error> {
+        writers::remember(self.0).await
     }
 
-    /// Diesel knows that a deadlock has ended the transaction. diesel-async does not if the error came in place of rows. In a
-    /// transaction of this crate nothing is committed by itself (`autocommit` is off), and its COMMIT finds out; in another
-    /// one the server is asked.
-    async fn assert_open(conn: &mut C) -> Result<(), Error> {
-        if depth::is_aborted(conn) {
-            return Err(run::ended(None));
+    async fn assert_open(&mut self) -> Result<(), Error> {
+        if depth::is_aborted(self.0.status()) {
+            return Err(ending::ended(None));
         }
-        if !C::KNOWS_SERVER_STATE && active_isolation::entered(conn).is_none() {
-            isolation::assert_in_transaction(conn, None).await?;
+        if !C::KNOWS_SERVER_STATE && active_isolation::entered(self.0).is_none() {
+            session::assert_in_transaction(self.0, None).await?;
         }
         Ok(())
     }
 
-    /// Rolls back outer transactions too: they can't be committed without what the future has not done.
-    fn abandon(conn: &mut C, depth: u32, undo: Option<&str>) {
+    fn abandon(&mut self, depth: u32, undo: Option<&str>) {
         match undo {
             // First: a cancel request that meets one of them has the server skip those that follow.
-            Some(undo) if depth == 0 => conn.abandon(&[undo, "ROLLBACK"]),
+            Some(undo) if depth == 0 => self.0.abandon(&[undo, "ROLLBACK"]),
             // In an open transaction a lease is rolled back.
-            _ => conn.abandon(&["ROLLBACK"]),
+            _ => self.0.abandon(&["ROLLBACK"]),
         }
     }
 }
 
-impl<C: Link<Backend = Mysql>> ObjectLockBackend<C> for Mysql {
-    async fn begin_with_locks(conn: &mut C, request: &Request) -> Result<LockOutcome, Error> {
+#[async_trait]
+impl<C: On<Mysql>> Engine for MysqlEngine<'_, C> {
+    async fn migrate(&mut self) -> Result<Vec<String>, Error> {
+        migrations::migrate(self.0).await
+    }
+
+    async fn begin_with_locks(&mut self, request: &Request) -> Result<LockOutcome, Error> {
         let rides_with_begin = !request.is_kept() && request.ids.len() <= LOCK_BATCH;
-        if rides_with_begin && let Some(outcome) = try_begin_fast(conn, request).await? {
+        if rides_with_begin && let Some(outcome) = try_begin_fast(self.0, request).await? {
             return Ok(outcome);
         }
         // A kept row usually exists, and locking it takes one round trip. If it was missing once, take the named lock
         // first.
         let mut named_lock = !request.is_kept();
         loop {
-            session::begin(conn, sql::BEGIN_MARKED).await?;
+            session::begin(self.0, &sql::BEGIN_MARKED).await?;
             let transaction = object_lock::TxContext::Started { named_lock };
-            let acquired = object_lock::acquire(conn, request, transaction, &mut 0).await;
+            let acquired = object_lock::acquire(self.0, request, transaction, &mut 0).await;
             let Err(refusal) = acquired else {
                 return Ok(LockOutcome::Acquired);
             };
-            run::roll_back(conn).await;
+            ending::roll_back(&mut MysqlEngine(self.0)).await;
             match refusal {
                 AcquireError::Unavailable { .. } => return Ok(LockOutcome::Unavailable),
                 AcquireError::NoRow => named_lock = true,
                 // It no longer holds the objects that it had acquired.
-                AcquireError::LimitOfServer(_) => object_lock::row::pause::<C>(request).await,
+                AcquireError::LimitOfServer(_) => object_lock::pause(request).await,
                 // The transaction has not run the closure yet, so it can be restarted.
                 AcquireError::Failed(Error::Deadlock { source }) => {
                     if request.is_expired() {
@@ -182,16 +196,16 @@ impl<C: Link<Backend = Mysql>> ObjectLockBackend<C> for Mysql {
         }
     }
 
-    async fn lock_in_transaction(conn: &mut C, request: &Request) -> Result<LockOutcome, Error> {
+    async fn lock_in_transaction(&mut self, request: &Request) -> Result<LockOutcome, Error> {
         let (open, mut acquired) = (object_lock::TxContext::Open, 0);
-        let Err(refusal) = object_lock::acquire(conn, request, open, &mut acquired).await else {
+        let Err(refusal) = object_lock::acquire(self.0, request, open, &mut acquired).await else {
             return Ok(LockOutcome::Acquired);
         };
         let error = match refusal {
             AcquireError::Unavailable { timed_out: true }
-                if rolled_back_by_timeout(conn).await? =>
+                if rolled_back_by_timeout(self.0).await? =>
             {
-                run::ended(None)
+                ending::ended(None)
             }
             AcquireError::Unavailable { .. } | AcquireError::NoRow if acquired == 0 => {
                 return Ok(LockOutcome::Unavailable);
@@ -202,20 +216,41 @@ impl<C: Link<Backend = Mysql>> ObjectLockBackend<C> for Mysql {
         Err(request.partly_locked(acquired, error))
     }
 
-    async fn purge_unlocked(conn: &mut C) -> Result<usize, Error> {
+    async fn purge_unlocked(&mut self) -> Result<usize, Error> {
         let mut purged = 0;
         loop {
-            // READ COMMITTED locks no gaps between rows.
-            let delete = || DeleteUnlocked { limit: PURGE_BATCH };
-            match at_read_committed!(conn, delete().execute(conn).await)? {
-                0 => return Ok(purged),
-                removed => purged += removed,
+            session::begin(self.0, &sql::BEGIN).await?;
+            let delete = DeleteUnlocked { limit: PURGE_BATCH };
+            let removed = execute::execute(self.0, delete).await;
+            match end_or_restart(self.0, removed).await? {
+                None => {}
+                Some(0) => return Ok(purged),
+                Some(removed) => purged += removed,
             }
         }
     }
 
-    async fn held_locks(conn: &mut C) -> Result<Vec<HeldObjectLock>, Error> {
-        held_locks::held_locks(conn).await
+    async fn held_locks(&mut self) -> Result<Vec<HeldObjectLock>, Error> {
+        held_locks::held_locks(self.0).await
+    }
+
+    async fn draw(&mut self, draw: &DrawRequest<'_>) -> Result<Option<i64>, Error> {
+        sequences::draw(self.0, draw).await
+    }
+
+    async fn last(&mut self, sequence: &Sequence) -> Result<Option<i64>, Error> {
+        sequences::last(self.0, sequence).await
+    }
+
+    async fn list_sequences(&mut self, request: &ListRequest) -> Result<Vec<SequenceRow>, Error> {
+        let query = || {
+            let query = list_sequences(request.limit).into_boxed::<Mysql>();
+            let query = in_range(query, diesel_locks_sequences::name, &request.names);
+            in_range(query, diesel_locks_sequences::scope, &request.keys)
+        };
+        let rows: Vec<SequenceRow> = lists::load_list(self.0, query).await?;
+        lists::assert_read(rows.iter().map(|(name, _, _)| name.as_bytes()))?;
+        Ok(rows)
     }
 }
 
@@ -223,12 +258,12 @@ impl<C: Link<Backend = Mysql>> ObjectLockBackend<C> for Mysql {
 /// failed: then the caller acquires the locks one by one, which waits or returns the error. A request that does not wait
 /// is answered at once when another transaction holds a row.
 async fn try_begin_fast(
-    conn: &mut impl Link<Backend = Mysql>,
+    conn: &mut impl On<Mysql>,
     request: &Request,
 ) -> Result<Option<LockOutcome>, Error> {
     let batch = begin_and_acquire(request);
     let started = caught(conn.begin(&batch)).await;
-    let Err(error) = depth::break_if_panicked(conn, started) else {
+    let Err(error) = depth::break_if_panicked(conn.status(), started) else {
         return Ok(Some(LockOutcome::Acquired));
     };
     let error = session::untracked(error)?;

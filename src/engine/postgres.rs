@@ -1,73 +1,102 @@
 //! PostgreSQL: a transient lock is the insert of a row, and a kept lock is the advisory lock of a row. Functions that
 //! the migrations install acquire both.
 
-use std::time::{Duration, Instant};
-
-use diesel::QueryResult;
-use diesel::pg::Pg;
-use diesel::result::DatabaseErrorKind;
-
-use super::transactions_of_link;
-use crate::error::classify::{ErrorClass, classify};
-use crate::inspect::object_lock::HeldObjectLock;
-use crate::link::{self, Link};
-use crate::object_lock::acquire::Request;
-use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
-use crate::poll::caught;
-use crate::transaction::backend::{SessionChange, TransactionBackend};
-use crate::{Error, TransactionOptions, Wait, transaction::depth, transaction::run};
-
-mod begin;
 mod held_locks;
-mod lists;
 mod migrations;
-mod protected;
-mod sequences;
+mod protection;
+mod slot_resize;
 mod slot_sql;
 mod slots;
 mod sql;
-pub(crate) mod untracked;
 
-use begin::{begin, begin_and_acquire, begin_and_try};
-use sql::ids;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use diesel::QueryResult;
+use diesel::connection::TransactionManagerStatus;
+use diesel::pg::Pg;
+use diesel::prelude::QueryDsl;
+use diesel::result::DatabaseErrorKind;
+#[cfg(feature = "async-postgres")]
+use diesel_async::async_connection_wrapper::{AsyncConnectionWrapper, BlockOn};
+
+use crate::engine::operations::{DrawRequest, SequenceRow, SessionChange, TransactionBackend};
+use crate::engine::postgres::protection::ensure_visible;
+use crate::engine::postgres::sql::ids;
+use crate::engine::sequence_queries::{Upsert, assert_exhausted, last_drawn, list_sequences};
+use crate::engine::tables::{
+    Named, OBJECTS, SEQUENCES, diesel_locks_sequences as sequences, in_range, protected,
+};
+use crate::engine::{Engine, ending, has_engine};
+use crate::error::classify::{ErrorClass, classify};
+use crate::link::raw_sql::untracked;
+use crate::link::{self, On, depth};
+use crate::rt::caught;
+use crate::values::held_object_lock::HeldObjectLock;
+use crate::values::list_options::ListRequest;
+use crate::values::lock_request::{LockOutcome, Request};
+use crate::{Error, Sequence, TransactionOptions, Wait};
 
 /// The number of rows that one transaction of a purge deletes. Each takes an entry in the server's lock table, which
 /// has 6400 entries by default.
 const PURGE_BATCH: i64 = 100;
 
+pub(crate) struct PostgresEngine<'c, C>(pub(crate) &'c mut C);
+
 #[cfg(feature = "postgres")]
-super::has_engine!(diesel::PgConnection, Pg);
+has_engine!(HasBlockingEngine: diesel::PgConnection, PostgresEngine, in_process: false);
 #[cfg(feature = "async-postgres")]
-super::has_async_engine!(diesel_async::AsyncPgConnection, Pg);
+has_engine!(HasAsyncEngine: diesel_async::AsyncPgConnection, PostgresEngine, in_process: false);
+#[cfg(feature = "async-postgres")]
+has_engine!(
+    HasBlockingEngine: AsyncConnectionWrapper<diesel_async::AsyncPgConnection, B>, PostgresEngine, in_process: false;
+    <B: BlockOn + Send>
+);
 
-impl<C: Link<Backend = Pg>> TransactionBackend<C> for Pg {
-    transactions_of_link!(C);
+#[async_trait]
+impl<C: On<Pg>> TransactionBackend for PostgresEngine<'_, C> {
+    fn status(&mut self) -> &mut TransactionManagerStatus {
+        self.0.status()
+    }
 
-    async fn begin(conn: &mut C, transaction: &TransactionOptions) -> Result<SessionChange, Error> {
-        begin(conn, &sql::begin(transaction)).await?;
+    async fn begin_savepoint(&mut self) -> Result<(), diesel::result::Error> {
+        self.0.begin_nested().await
+    }
+
+    async fn release_savepoint(&mut self) -> Result<(), diesel::result::Error> {
+        link::release(self.0).await
+    }
+
+    async fn roll_back_to_savepoint(&mut self) -> Result<(), diesel::result::Error> {
+        self.0.roll_back().await
+    }
+
+    async fn begin(&mut self, transaction: &TransactionOptions) -> Result<SessionChange, Error> {
+        begin(self.0, &sql::begin(transaction)).await?;
         Ok(SessionChange::None)
     }
 
-    /// libpq tells Diesel whether the server has a transaction open. Other clients do not: the server is asked.
-    async fn assert_open(conn: &mut C) -> Result<(), Error> {
+    async fn assert_open(&mut self) -> Result<(), Error> {
         if C::KNOWS_SERVER_STATE {
             return Ok(());
         }
-        let outcome = conn.batch(sql::ASSERT_OPEN).await;
+        let outcome = self.0.batch(sql::ASSERT_OPEN).await;
         outcome.map_err(|error| match &error {
             diesel::result::Error::DatabaseError(DatabaseErrorKind::Unknown, _)
                 if classify(&error) == ErrorClass::Other =>
             {
-                run::ended(Some(error))
+                ending::ended(Some(error))
             }
             _ => error.into(),
         })
     }
 
-    async fn commit(conn: &mut C) -> Result<(), Error> {
-        let committed = caught(conn.batch(sql::COMMIT)).await;
-        let Err(error) = depth::break_if_panicked(conn, committed) else {
-            depth::mark_closed(conn);
+    async fn commit(&mut self) -> Result<(), Error> {
+        let conn = &mut *self.0;
+        let committed = caught(conn.batch(&sql::COMMIT)).await;
+        let Err(error) = depth::break_if_panicked(conn.status(), committed) else {
+            depth::mark_closed(conn.status());
             return Ok(());
         };
         // COMMIT ends the transaction even when it fails. So if the transaction is still open, the error is that of the
@@ -81,21 +110,22 @@ impl<C: Link<Backend = Pg>> TransactionBackend<C> for Pg {
             _ => false,
         };
         if not_ours {
-            return Err(run::ended(Some(error)));
+            return Err(ending::ended(Some(error)));
         }
         Err(error.into())
     }
 
-    async fn roll_back(conn: &mut C) -> QueryResult<bool> {
-        if depth::counted(conn).is_ok_and(|depth| depth == 0) {
+    async fn roll_back(&mut self) -> Result<bool, diesel::result::Error> {
+        let conn = &mut *self.0;
+        if depth::counted(conn.status()).is_ok_and(|depth| depth == 0) {
             conn.batch("ROLLBACK").await?;
             return Ok(false);
         }
         // An aborted transaction runs no statement that could check it. Only libpq tells Diesel whether the server has a
         // transaction: other clients take the closure's for open after its COMMIT, and for aborted after the next error.
-        let mut started = C::KNOWS_SERVER_STATE && depth::is_aborted(conn);
+        let mut started = C::KNOWS_SERVER_STATE && depth::is_aborted(conn.status());
         if !started {
-            match conn.batch(sql::ROLLBACK).await {
+            match conn.batch(&sql::ROLLBACK).await {
                 Ok(()) => return Ok(true),
                 Err(error) => started = classify(&error) == ErrorClass::TransactionAborted,
             }
@@ -104,38 +134,40 @@ impl<C: Link<Backend = Pg>> TransactionBackend<C> for Pg {
         Ok(started)
     }
 
-    async fn prepared_transactions(conn: &mut C) -> Option<String> {
-        let prepared: QueryResult<Option<String>> = conn.get_result(sql::Prepared {}).await;
-        prepared.ok().flatten()
+    async fn prepared_transactions(&mut self) -> Result<Option<String>, Error> {
+        Ok(self.0.get_result(sql::Prepared {}).await?)
     }
 
-    /// Rolls back outer transactions too: they can't be committed without what the future has not done.
-    fn abandon(conn: &mut C, _: u32, undo: Option<&str>) {
+    fn abandon(&mut self, _: u32, undo: Option<&str>) {
         match undo {
-            Some(undo) => conn.abandon(&["ROLLBACK", undo]),
-            None => conn.abandon(&["ROLLBACK"]),
+            Some(undo) => self.0.abandon(&["ROLLBACK", undo]),
+            None => self.0.abandon(&["ROLLBACK"]),
         }
     }
 }
 
-impl<C: Link<Backend = Pg>> ObjectLockBackend<C> for Pg {
-    /// Sends BEGIN and the locks in one message, which takes one round trip. Its result can't be read, so a request
-    /// that does not wait, whose answer may be "held", takes a second message, for whose answer a connection that blocks
-    /// waits by itself.
-    async fn begin_with_locks(conn: &mut C, request: &Request) -> Result<LockOutcome, Error> {
+#[async_trait]
+impl<C: On<Pg>> Engine for PostgresEngine<'_, C> {
+    async fn migrate(&mut self) -> Result<Vec<String>, Error> {
+        migrations::migrate(self.0).await
+    }
+
+    /// Sends BEGIN and the locks in one message, which takes one round trip. Its result can't be read, so a request that does
+    /// not wait takes a second message.
+    async fn begin_with_locks(&mut self, request: &Request) -> Result<LockOutcome, Error> {
         if request.wait == Wait::No {
-            return begin_and_try(conn, request).await;
+            return begin_and_try(self.0, request).await;
         }
-        begin_and_acquire(conn, request).await?;
+        begin_and_acquire(self.0, request).await?;
         Ok(LockOutcome::Acquired)
     }
 
-    async fn lock_in_transaction(conn: &mut C, request: &Request) -> Result<LockOutcome, Error> {
+    async fn lock_in_transaction(&mut self, request: &Request) -> Result<LockOutcome, Error> {
         let refusal = match request.wait {
-            Wait::Forever => acquire(conn, request).await,
-            Wait::AtMost(_) => acquire_with_timeout(conn, request).await,
+            Wait::Forever => acquire(self.0, request).await,
+            Wait::AtMost(_) => acquire_with_timeout(self.0, request).await,
             Wait::No => {
-                let outcome = try_acquire(conn, request).await;
+                let outcome = try_acquire(self.0, request).await;
                 return outcome.map_err(|error| map_error(request, error));
             }
         };
@@ -145,59 +177,145 @@ impl<C: Link<Backend = Pg>> ObjectLockBackend<C> for Pg {
         }
     }
 
-    async fn purge_unlocked(conn: &mut C) -> Result<usize, Error> {
+    async fn purge_unlocked(&mut self) -> Result<usize, Error> {
         let mut purged = 0;
         loop {
-            begin(conn, sql::BEGIN).await?;
-            let purge = purge_batch(conn).await;
-            let (found, removed) = link::end(conn, purge).await?;
+            begin(self.0, &sql::BEGIN).await?;
+            let purge = purge_batch(self.0).await;
+            let (found, removed) = link::end(self.0, purge).await?;
             purged += removed;
             // Not `removed == 0`: another purge may have deleted all that were found.
             if found == 0 {
-                protected::ensure_visible(conn, protected::OBJECTS, purged > 0).await?;
+                ensure_visible(self.0, OBJECTS, purged > 0).await?;
                 return Ok(purged);
             }
         }
     }
 
-    async fn held_locks(conn: &mut C) -> Result<Vec<HeldObjectLock>, Error> {
-        held_locks::held_locks(conn).await
+    async fn held_locks(&mut self) -> Result<Vec<HeldObjectLock>, Error> {
+        held_locks::held_locks(self.0).await
+    }
+
+    async fn draw(&mut self, draw: &DrawRequest<'_>) -> Result<Option<i64>, Error> {
+        let drawn: Option<i64> = self.0.get_optional(Upsert(draw)).await?;
+        if drawn.is_none() {
+            assert_exhausted(draw, self.last(draw.sequence).await?)?;
+        }
+        Ok(drawn)
+    }
+
+    async fn last(&mut self, sequence: &Sequence) -> Result<Option<i64>, Error> {
+        let last = last_drawn(Named(sequence.name()), Named(sequence.scope()));
+        let last: Option<i64> = self.0.get_optional(last).await?;
+        ensure_visible(self.0, SEQUENCES, last.is_some()).await?;
+        Ok(last)
+    }
+
+    async fn list_sequences(&mut self, request: &ListRequest) -> Result<Vec<SequenceRow>, Error> {
+        let query = || {
+            let query = list_sequences(request.limit).into_boxed::<Pg>();
+            let query = in_range(query, sequences::name, &request.names);
+            in_range(query, sequences::scope, &request.keys)
+        };
+        let rows: Vec<_> = ending::autocommit_retry!(self.0, self.0.load(query()).await)?;
+        ensure_visible(self.0, SEQUENCES, !rows.is_empty()).await?;
+        Ok(rows)
     }
 }
 
-/// Whether the server has a transaction open, after an error of a statement in it.
-async fn is_open_after_error<C: Link<Backend = Pg>>(conn: &mut C) -> bool {
+/// Begins a transaction and waits for the locks. Restarts it after a deadlock: it has not run the closure yet.
+async fn begin_and_acquire(conn: &mut impl On<Pg>, request: &Request) -> Result<(), Error> {
+    loop {
+        let time_is_up = request.is_expired();
+        match begin(conn, &sql::begin_and_acquire(request)).await {
+            Ok(()) => return Ok(()),
+            Err(error) if classify(&error) == ErrorClass::Deadlock => {}
+            Err(error) if is_wait_timeout(request, &error) && !time_is_up => {}
+            Err(error) => return Err(map_error(request, error)),
+        }
+    }
+}
+
+/// Begins a transaction and tries to acquire the locks. An asynchronous connection sends both at once.
+async fn begin_and_try(conn: &mut impl On<Pg>, request: &Request) -> Result<LockOutcome, Error> {
+    let try_acquire = sql::try_acquire(ids(request), request.is_kept());
+    loop {
+        let started = caught(conn.begin_and_load(&sql::BEGIN, &try_acquire)).await;
+        let tried = match begun(conn, started).await {
+            Ok(answers) => {
+                let outcome = try_outcome(request, answers);
+                if matches!(outcome, Ok(LockOutcome::Acquired)) {
+                    outcome
+                } else {
+                    let rolled_back = conn.roll_back().await;
+                    outcome.and_then(|outcome| rolled_back.map(|()| outcome))
+                }
+            }
+            Err(error) => Err(error),
+        };
+        match tried {
+            Ok(outcome) => return Ok(outcome),
+            Err(error) if classify(&error) == ErrorClass::Deadlock => {}
+            Err(error) => return Err(map_error(request, error)),
+        }
+    }
+}
+
+async fn begin(conn: &mut impl On<Pg>, batch: &str) -> QueryResult<()> {
+    let started = caught(conn.begin(batch)).await;
+    begun(conn, started).await
+}
+
+/// If a statement of the batch after BEGIN has failed, a transaction is open that Diesel does not know of, so this ends it,
+/// unless it is the application's. If that fails too, or the application's instrumentation panics, the connection is marked
+/// as broken.
+async fn begun<T>(
+    conn: &mut impl On<Pg>,
+    started: thread::Result<QueryResult<T>>,
+) -> QueryResult<T> {
+    let started = depth::break_if_panicked(conn.status(), started);
+    let error = match started.map_err(untracked) {
+        Ok(value) => return Ok(value),
+        Err(Ok(untracked)) => return Err(untracked.into()),
+        Err(Err(error)) => error,
+    };
+    let ended = caught(conn.batch("ROLLBACK")).await;
+    if depth::break_if_panicked(conn.status(), ended).is_err() {
+        depth::mark_broken(conn.status());
+    }
+    Err(error)
+}
+
+async fn is_open_after_error<C: On<Pg>>(conn: &mut C) -> bool {
     if C::KNOWS_SERVER_STATE {
-        return depth::counted(conn).is_ok_and(|depth| depth > 0);
+        return depth::counted(conn.status()).is_ok_and(|depth| depth > 0);
     }
     let probe = conn.batch("SELECT 1").await;
     probe.is_err_and(|error| classify(&error) == ErrorClass::TransactionAborted)
 }
 
 /// Returns how many rows were found, and how many of them were deleted.
-async fn purge_batch(conn: &mut impl Link<Backend = Pg>) -> QueryResult<(usize, usize)> {
+async fn purge_batch(conn: &mut impl On<Pg>) -> QueryResult<(usize, usize)> {
     let free: Vec<(String, i32)> = conn.load(sql::free_kept(PURGE_BATCH)).await?;
     let (ids, keys): (Vec<_>, Vec<_>) = free.into_iter().unzip();
-    let removed = conn.execute(sql::delete(&ids, &keys)).await?;
+    let ids: Vec<_> = ids.iter().map(|id: &String| Named(id)).collect();
+    let found = || sql::of_keys(&ids, &keys);
+    let removed = conn.execute(diesel::delete(found())).await?;
     if removed == 0 && !ids.is_empty() {
         // Another purge has deleted them, or row-level security or a trigger protects them.
-        let left: i64 = conn.get_result(sql::count(&ids, &keys)).await?;
+        let left: i64 = conn.get_result(found().count()).await?;
         if left > 0 {
-            return Err(protected::protected(protected::OBJECTS).into());
+            return Err(protected(OBJECTS).into());
         }
     }
     Ok((ids.len(), removed))
 }
 
-async fn try_acquire(
-    conn: &mut impl Link<Backend = Pg>,
-    request: &Request,
-) -> QueryResult<LockOutcome> {
+async fn try_acquire(conn: &mut impl On<Pg>, request: &Request) -> QueryResult<LockOutcome> {
     let try_acquire = sql::try_acquire(ids(request), request.is_kept());
     try_outcome(request, conn.load(try_acquire).await)
 }
 
-/// What the answer of `diesel_locks_try_acquire` says.
 fn try_outcome(request: &Request, answers: QueryResult<Vec<String>>) -> QueryResult<LockOutcome> {
     match answers?.first().map(String::as_str) {
         Some("locked") => Ok(LockOutcome::Acquired),
@@ -207,13 +325,13 @@ fn try_outcome(request: &Request, answers: QueryResult<Vec<String>>) -> QueryRes
     }
 }
 
-async fn acquire(
-    conn: &mut impl Link<Backend = Pg>,
-    request: &Request,
-) -> QueryResult<Option<String>> {
+async fn acquire(conn: &mut impl On<Pg>, request: &Request) -> QueryResult<Option<String>> {
     let kept = request.is_kept();
     match request.ids.as_slice() {
-        [id] => conn.get_result(sql::acquire_one(id.as_str(), kept)).await,
+        [id] => {
+            let acquire = sql::diesel_locks_acquire_one(id.as_str(), kept);
+            conn.get_result(diesel::select(acquire)).await
+        }
         _ => conn.get_result(sql::acquire(ids(request), kept)).await,
     }
 }
@@ -222,7 +340,7 @@ async fn acquire(
 /// that the transaction survives. Returns the transaction's isolation level if it is unsuitable: another statement asks
 /// for it first, because the batch has no result to read.
 async fn acquire_with_timeout(
-    conn: &mut impl Link<Backend = Pg>,
+    conn: &mut impl On<Pg>,
     request: &Request,
 ) -> QueryResult<Option<String>> {
     let refusal: Option<String> = conn.get_result(sql::acquire(Vec::new(), false)).await?;
@@ -242,14 +360,12 @@ async fn acquire_with_timeout(
     }
 }
 
-/// Whether the time-out that the batch has set ended it. The lock may still be free, on a busy server or when the
-/// function was not planned yet: the caller tries once more without waiting.
 fn is_wait_timeout(request: &Request, error: &diesel::result::Error) -> bool {
     matches!(request.wait, Wait::AtMost(_)) && classify(error) == ErrorClass::StatementTimeout
 }
 
-/// Whether a `lock_timeout` that this crate has set has ended the statement, which was sent after `since`. PostgreSQL reports it
-/// as a cancel request if the lock became free at the same moment and another wait began.
+/// Whether a `lock_timeout` that this crate has set has ended the statement, which was sent after `since`. PostgreSQL reports
+/// it as a cancel request if the lock became free at the same moment and another wait began.
 fn is_own_lock_timeout(error: &diesel::result::Error, since: Instant, timeout: Duration) -> bool {
     match classify(error) {
         ErrorClass::LockTimeout => true,

@@ -1,59 +1,72 @@
-//! Statements for sequences that engines share.
+//! Statements for sequences that several engines send.
 
-/// The draw on PostgreSQL and SQLite. Raw, because Diesel does not cache an upsert written in its DSL.
-#[cfg(any(feature = "_postgres", feature = "_sqlite"))]
-macro_rules! upsert_and_return {
-    ($db:ty) => {
-        /// Fails if enough numbers are left after a draw that has changed nothing: a trigger or a rule suppresses it.
-        fn assert_exhausted(
-            draw: &crate::sequence::backend::DrawRequest<'_>,
-            last: Option<i64>,
-        ) -> Result<(), crate::Error> {
-            if last.is_some_and(|last| last > draw.max_last) {
-                return Ok(());
-            }
-            Err(crate::Error::ProtectedRow {
-                table: "diesel_locks_sequences",
-                source: None,
-            })
-        }
+use diesel::backend::Backend;
+use diesel::dsl::auto_type;
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::serialize::ToSql;
+use diesel::sql_types::{BigInt, Text};
 
-        statement! {
-            $db;
-            /// Returns the last number of this draw; no row when too few numbers are left.
-            Draw<'a> {
-                draw: &'a crate::sequence::backend::DrawRequest<'a>
-            } -> diesel::sql_types::BigInt,
-            |self, out| {
-                let sequence = self.draw.sequence;
-                push!(out;
-                    "INSERT INTO diesel_locks_sequences (name, scope, last) VALUES (",
-                        diesel::sql_types::Text = sequence.name();
-                    ", ", diesel::sql_types::Text = sequence.scope();
-                    ", ", diesel::sql_types::BigInt = &self.draw.initial_last;
-                    ") ON CONFLICT (name, scope) DO UPDATE SET last = diesel_locks_sequences.last + ",
-                        diesel::sql_types::BigInt = &self.draw.count;
-                    " WHERE diesel_locks_sequences.last <= ", diesel::sql_types::BigInt = &self.draw.max_last;
-                    " RETURNING last";
-                );
-            }
-        }
-    };
+use crate::Error;
+use crate::engine::operations::DrawRequest;
+use crate::engine::tables::{Named, SEQUENCES, diesel_locks_sequences as sequences, protected};
+use crate::link::raw_sql::push;
+
+/// The number drawn last that this transaction can see.
+#[auto_type]
+pub(crate) fn last_drawn<'a>(name: Named<'a>, scope: Named<'a>) -> _ {
+    sequences::table.find((name, scope)).select(sequences::last)
 }
-#[cfg(any(feature = "_postgres", feature = "_sqlite"))]
-pub(super) use upsert_and_return;
 
-#[cfg(any(feature = "_postgres", feature = "_sqlite"))]
-macro_rules! last_drawn {
-    ($schema:ident) => {
-        /// The number drawn last that this transaction can see.
-        #[diesel::dsl::auto_type]
-        fn last_drawn<'a>(name: &'a str, scope: &'a str) -> _ {
-            crate::schema::$schema::diesel_locks_sequences::table
-                .find((name, scope))
-                .select(crate::schema::$schema::diesel_locks_sequences::last)
-        }
-    };
+#[auto_type]
+pub(crate) fn list_sequences(limit: i64) -> _ {
+    sequences::table
+        .order((sequences::name, sequences::scope))
+        .select((sequences::name, sequences::scope, sequences::last))
+        .limit(limit)
 }
-#[cfg(any(feature = "_postgres", feature = "_sqlite"))]
-pub(super) use last_drawn;
+
+/// The draw on PostgreSQL and SQLite: returns its last number; no row when too few numbers are left. Raw, because Diesel
+/// does not cache an upsert written in its DSL.
+pub(crate) struct Upsert<'a>(pub(crate) &'a DrawRequest<'a>);
+
+impl QueryId for Upsert<'_> {
+    type QueryId = Upsert<'static>;
+    const HAS_STATIC_QUERY_ID: bool = true;
+}
+
+impl Query for Upsert<'_> {
+    type SqlType = BigInt;
+}
+
+impl<DB: Backend> QueryFragment<DB> for Upsert<'_>
+where
+    str: ToSql<Text, DB>,
+    i64: ToSql<BigInt, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let DrawRequest {
+            sequence,
+            count,
+            initial_last,
+            max_last,
+        } = self.0;
+        push!(out;
+            "INSERT INTO diesel_locks_sequences (name, scope, last) VALUES (", Text = sequence.name();
+            ", ", Text = sequence.scope();
+            ", ", BigInt = initial_last;
+            ") ON CONFLICT (name, scope) DO UPDATE SET last = diesel_locks_sequences.last + ", BigInt = count;
+            " WHERE diesel_locks_sequences.last <= ", BigInt = max_last;
+            " RETURNING last";
+        );
+        Ok(())
+    }
+}
+
+/// Fails if enough numbers are left after an [`Upsert`] that has changed nothing: a trigger or a rule suppresses it.
+pub(crate) fn assert_exhausted(draw: &DrawRequest<'_>, last: Option<i64>) -> Result<(), Error> {
+    if last.is_some_and(|last| last > draw.max_last) {
+        return Ok(());
+    }
+    Err(protected(SEQUENCES))
+}

@@ -1,315 +1,383 @@
-//! Statements for slots that all engines share, in Diesel's DSL on the engine's `table!`.
+//! Statements for slots and fences that several engines send.
 
-/// `$text`, `$sql_text`: the Rust and SQL types of a bound name.
-macro_rules! slot_queries {
-    ($schema:ident, $db:ty, $text:ty, $sql_text:ty) => {
-        // Without `RunQueryDsl`: MySQL runs statements by its own trait.
-        use diesel::prelude::{
-            BoolExpressionMethods, ExpressionMethods, JoinOnDsl, NullableExpressionMethods, QueryDsl, QueryResult,
-        };
-        use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use std::ops::RangeInclusive;
 
-        use crate::engine::clock::{DbNowMinus, LeaseRemaining, DbNow};
-        use crate::schema::$schema::{diesel_locks_fences, diesel_locks_semaphores, diesel_locks_slots as slots};
+use diesel::dsl::{
+    Nullable, auto_type, case_when, count, delete as delete_from, insert_into,
+    insert_or_ignore_into, max, replace_into, select, update,
+};
+use diesel::helper_types;
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::serialize::ToSql;
+use diesel::sql_types::{BigInt, Binary, Integer};
 
-        /// The one row of `diesel_locks_fences`.
-        const FENCE_ROW_ID: i32 = 1;
+use crate::Slot;
+use crate::engine::clock::{Clock, DbNow, DbNowMinus, LeaseRemaining};
+use crate::engine::slots::Expiry;
+use crate::engine::tables::{
+    Name, Named, diesel_locks_fences as fences, diesel_locks_semaphores as semaphores,
+    diesel_locks_slots as slots,
+};
+use crate::link::Link;
+use crate::link::raw_sql::push;
 
-        /// A statement that returns the number of changed rows.
-        pub(in crate::engine) trait ExecutableQuery:
-            QueryFragment<$db> + QueryId
-        {
-        }
-        impl<T: QueryFragment<$db> + QueryId> ExecutableQuery for T {}
+pub(crate) const FENCE_ROW_ID: i32 = 1;
 
-        /// The key of a slot and the token that must match.
-        pub(in crate::engine) struct Key<'a> {
-            pub(in crate::engine) name: &'a $text,
-            pub(in crate::engine) number: i32,
-            pub(in crate::engine) token: &'a [u8],
-            /// 1 in a transaction, otherwise 0.
-            pub(in crate::engine) in_transaction: i32,
-        }
+#[auto_type]
+pub(crate) fn new_slot<'a>(name: Named<'a>, number: i32, fence: i64) -> _ {
+    let now: DbNow = DbNow {};
+    (
+        slots::name.eq(name),
+        slots::number.eq(number),
+        slots::fence.eq(fence),
+        slots::acquired_us.eq(now),
+        slots::expires_us.eq(0_i64),
+        slots::hold_until_us.eq(0_i64),
+    )
+}
 
-        /// Sets a new expiry, not before the end of the minimum hold time. If only changed rows are counted, an expiry that is there
-        /// already becomes 1 µs later.
-        fn push_renew<'b>(out: &mut AstPass<'_, 'b, $db>, lease_us: &'b i64) -> QueryResult<()> {
-            out.push_sql("UPDATE diesel_locks_slots SET expires_us = ");
-            push_expiry(out, lease_us)?;
-            if <$db>::COUNTS_CHANGED_ROWS {
-                out.push_sql(" + (expires_us = ");
-                push_expiry(out, lease_us)?;
-                out.push_sql(")");
-            }
-            Ok(())
-        }
+#[auto_type]
+pub(crate) fn insert_slots<'a>(name: Named<'a>, numbers: RangeInclusive<i32>, fence: i64) -> _ {
+    let rows: Vec<new_slot<'a>> = numbers
+        .map(|number| new_slot(name, number, fence))
+        .collect();
+    insert_into(slots::table).values(rows)
+}
 
-        fn push_expiry<'b>(out: &mut AstPass<'_, 'b, $db>, lease_us: &'b i64) -> QueryResult<()> {
-            push!(out; {<$db>::GREATEST}; "(hold_until_us, "; {<$db>::NOW}; " + ", BigInt = lease_us; ")");
-            Ok(())
-        }
+#[auto_type]
+pub(crate) fn held_slots<'a>(name: Named<'a>) -> _ {
+    let left: LeaseRemaining = LeaseRemaining {};
+    let now: DbNow = DbNow {};
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::expires_us.gt(now))
+        .order(slots::number)
+        .select((slots::number, slots::fence, left))
+}
 
-        /// Releases the slot at once, or lets it expire after its minimum hold time.
-        fn push_released(out: &mut AstPass<'_, '_, $db>) {
-            push!(out;
-                " SET token = NULL, expires_us = CASE WHEN hold_until_us > "; {<$db>::NOW};
-                " THEN hold_until_us ELSE 0 END";
-            );
-        }
+/// The slots that are held, or unavailable until their minimum hold time has passed. With a limit that they do not
+/// exceed: on MySQL a SELECT without one has that of the session (`sql_select_limit`).
+#[auto_type]
+pub(crate) fn held_numbers<'a>(name: Named<'a>) -> _ {
+    let now: DbNow = DbNow {};
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::expires_us.gt(now).or(slots::token.is_not_null()))
+        .order(slots::number)
+        .limit(1_000_000_i64)
+        .select((slots::number, slots::expires_us.gt(now)))
+}
 
-        /// Releases the slot at once, also before the end of its minimum hold time.
-        fn push_released_unused(out: &mut AstPass<'_, '_, $db>) {
-            out.push_sql(" SET token = NULL, expires_us = 0, hold_until_us = 0");
-        }
+/// Releases a slot whatever its token.
+#[auto_type]
+pub(crate) fn force_release<'a>(name: Named<'a>, number: i32) -> _ {
+    let slot: by_key<'a> = by_key(name, number);
+    let no_token: Option<&'static [u8]> = None;
+    update(slot).set((
+        slots::token.eq(no_token),
+        slots::expires_us.eq(0_i64),
+        slots::hold_until_us.eq(0_i64),
+    ))
+}
 
-        fn push_key_filter<'b>(out: &mut AstPass<'_, 'b, $db>, key: &'b Key<'_>) -> QueryResult<()> {
-            push!(out;
-                " WHERE name = ", $sql_text = key.name;
-                " AND number = ", Integer = &key.number;
-                " AND token = ", Binary = key.token;
-            );
-            if let Some(committed) = <$db>::COMMITTED_AT_ONCE {
-                push!(out; " AND ("; {committed}; " OR ", Integer = &key.in_transaction; ")");
-            }
-            if <$db>::STALE_INDEX_ENTRIES {
-                push!(out;
-                    " AND fence = (SELECT fence FROM diesel_locks_slots WHERE name = ", $sql_text = key.name;
-                    " AND number BETWEEN ", Integer = &key.number;
-                    " AND ", Integer = &key.number;
-                    " ORDER BY number DESC, fence DESC LIMIT 1)";
-                );
-            }
-            Ok(())
-        }
+#[auto_type]
+pub(crate) fn by_key<'a>(name: Named<'a>, number: i32) -> _ {
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::number.eq(number))
+}
 
-        fn push_unexpired_filter(out: &mut AstPass<'_, '_, $db>) {
-            push!(out; " AND expires_us > "; {<$db>::NOW});
-        }
+#[auto_type]
+pub(crate) fn last_number<'a>(name: Named<'a>) -> _ {
+    slots::table
+        .filter(slots::name.eq(name))
+        .order(slots::number.desc())
+        .limit(1_i64)
+        .select(slots::number)
+}
 
-        // Raw, because Diesel does not cache an UPDATE written in its DSL.
-        statement! {
-            $db;
-            /// Sets a new expiry.
-            Renew<'a> { key: Key<'a>, lease_us: i64 } -> Integer,
-            |self, out| {
-                push_renew(&mut out, &self.lease_us)?;
-                push_key_filter(&mut out, &self.key)?;
-            }
-        }
+#[auto_type]
+pub(crate) fn count_slots<'a>(name: Named<'a>) -> _ {
+    slots::table.filter(slots::name.eq(name)).count()
+}
 
-        statement! {
-            $db;
-            /// Sets a new expiry if the lease has not expired.
-            RenewUnexpired<'a> { key: Key<'a>, lease_us: i64 } -> Integer,
-            |self, out| {
-                push_renew(&mut out, &self.lease_us)?;
-                push_key_filter(&mut out, &self.key)?;
-                push_unexpired_filter(&mut out);
-            }
-        }
+#[auto_type]
+pub(crate) fn now() -> _ {
+    let now: DbNow = DbNow {};
+    select(now)
+}
 
-        statement! {
-            $db;
-            /// Releases the slot.
-            Release<'a> { key: Key<'a> } -> Integer,
-            |self, out| {
-                out.push_sql("UPDATE diesel_locks_slots");
-                push_released(&mut out);
-                push_key_filter(&mut out, &self.key)?;
-            }
-        }
+#[auto_type]
+pub(crate) fn last_fence() -> _ {
+    let last: helper_types::max<slots::fence> = max(slots::fence);
+    slots::table.select(last)
+}
 
-        statement! {
-            $db;
-            /// Releases the slot if its lease has not expired.
-            ReleaseUnexpired<'a> { key: Key<'a> } -> Integer,
-            |self, out| {
-                out.push_sql("UPDATE diesel_locks_slots");
-                push_released(&mut out);
-                push_key_filter(&mut out, &self.key)?;
-                push_unexpired_filter(&mut out);
-            }
-        }
+#[auto_type]
+pub(crate) fn fence_floor() -> _ {
+    let id: i32 = FENCE_ROW_ID;
+    fences::table
+        .filter(fences::id.eq(id))
+        .select(fences::fence)
+}
 
-        statement! {
-            $db;
-            /// Releases the slot at once, also before the end of its minimum hold time.
-            ReleaseUnused<'a> { key: Key<'a> } -> Integer,
-            |self, out| {
-                out.push_sql("UPDATE diesel_locks_slots");
-                push_released_unused(&mut out);
-                push_key_filter(&mut out, &self.key)?;
-            }
-        }
+#[auto_type]
+pub(crate) fn lock_fence_floor() -> _ {
+    fence_floor().for_update()
+}
 
-        /// [`ReleaseUnused`] as text, of a slot with this token. Name and token are literals.
-        pub(in crate::engine) fn release_unused_text(name: &str, token: &str) -> String {
-            format!(
-                "UPDATE diesel_locks_slots{} SET token = NULL, expires_us = 0, hold_until_us = 0 \
-                 WHERE name = {name} AND token = {token}",
-                <$db>::BY_PRIMARY_KEY
-            )
-        }
+#[auto_type]
+pub(crate) fn set_fence_floor(fence: i64) -> _ {
+    let id: i32 = FENCE_ROW_ID;
+    update(fences::table.find(id)).set(fences::fence.eq(fence))
+}
 
-        /// The held slots.
-        #[allow(dead_code, reason = "on MySQL it needs a time limit")]
-        #[diesel::dsl::auto_type]
-        pub(in crate::engine) fn held_slots<'a>(name: &'a $text) -> _ {
-            let left: LeaseRemaining = LeaseRemaining {};
-            let now: DbNow = DbNow {};
-            slots::table
-                .filter(slots::name.eq(name))
-                .filter(slots::expires_us.gt(now))
-                .order(slots::number)
-                .select((slots::number, slots::fence, left))
-        }
+/// Inserts the floor unless it exists, on MySQL and SQLite.
+#[auto_type]
+pub(crate) fn insert_fence_floor(fence: i64) -> _ {
+    let id: i32 = FENCE_ROW_ID;
+    insert_or_ignore_into(fences::table).values((fences::id.eq(id), fences::fence.eq(fence)))
+}
 
-        /// The slots that are held, or unavailable until their minimum hold time has passed. With a limit that they do not
-        /// exceed: on MySQL a SELECT without one has that of the session (`sql_select_limit`).
-        #[diesel::dsl::auto_type]
-        pub(in crate::engine) fn held_numbers<'a>(name: &'a $text) -> _ {
-            let now: DbNow = DbNow {};
-            slots::table
-                .filter(slots::name.eq(name))
-                .filter(slots::expires_us.gt(now).or(slots::token.is_not_null()))
-                .order(slots::number)
-                .limit(1_000_000_i64)
-                .select((slots::number, slots::expires_us.gt(now)))
-        }
+/// On MySQL and SQLite.
+#[auto_type]
+pub(crate) fn register<'a>(name: Named<'a>, permits: i32) -> _ {
+    replace_into(semaphores::table)
+        .values((semaphores::name.eq(name), semaphores::permits.eq(permits)))
+}
 
-        /// Releases a slot whatever its token.
-        pub(in crate::engine) fn force_release<'a>(name: &'a $text, number: i32) -> impl ExecutableQuery + 'a {
-            let slot = slots::table
-                .filter(slots::name.eq(name))
-                .filter(slots::number.eq(number));
-            diesel::update(slot).set((
-                slots::token.eq(None::<&[u8]>),
-                slots::expires_us.eq(0_i64),
-                slots::hold_until_us.eq(0_i64),
-            ))
-        }
+/// The semaphores that have slots, with the registered number of permits if there is one. With a limit as
+/// [`held_numbers`].
+#[auto_type]
+pub(crate) fn registered() -> _ {
+    slots::table
+        .left_join(semaphores::table.on(semaphores::name.eq(slots::name)))
+        .filter(slots::number.eq(1_i32))
+        .limit(1_000_000_i64)
+        .select((slots::name, semaphores::permits.nullable()))
+}
 
-        #[diesel::dsl::auto_type]
-        pub(in crate::engine) fn last_number<'a>(name: &'a $text) -> _ {
-            slots::table
-                .filter(slots::name.eq(name))
-                .order(slots::number.desc())
-                .limit(1_i64)
-                .select(slots::number)
-        }
+#[auto_type]
+pub(crate) fn last_retained<'a>(name: Named<'a>, age_us: i64, permits: i32) -> _ {
+    let now: DbNow = DbNow {};
+    let ago: DbNowMinus = DbNowMinus { micros: age_us };
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(
+            slots::expires_us
+                .gt(now)
+                .or(slots::acquired_us.gt(ago))
+                .or(slots::number.le(permits)),
+        )
+        .order(slots::number.desc())
+        .limit(1_i64)
+        .select(slots::number)
+}
 
-        #[diesel::dsl::auto_type]
-        pub(in crate::engine) fn fence_floor() -> _ {
-            let fences: i32 = FENCE_ROW_ID;
-            diesel_locks_fences::table
-                .filter(diesel_locks_fences::id.eq(fences))
-                .select(diesel_locks_fences::fence)
-        }
+/// Not on MySQL: InnoDB would lock the next row too.
+#[auto_type]
+pub(crate) fn delete_above<'a>(name: Named<'a>, number: i32) -> _ {
+    delete_from(
+        slots::table
+            .filter(slots::name.eq(name))
+            .filter(slots::number.gt(number)),
+    )
+}
 
-        #[diesel::dsl::auto_type]
-        pub(in crate::engine) fn now() -> _ {
-            let now: DbNow = DbNow {};
-            diesel::dsl::select(now)
-        }
+#[auto_type]
+pub(crate) fn list_semaphores(limit: i64) -> _ {
+    let now: DbNow = DbNow {};
+    let permits: helper_types::max<Nullable<semaphores::permits>> =
+        max(semaphores::permits.nullable());
+    let last: helper_types::max<slots::number> = max(slots::number);
+    slots::table
+        .left_join(semaphores::table.on(semaphores::name.eq(slots::name)))
+        .group_by(slots::name)
+        .select((
+            slots::name,
+            permits,
+            last,
+            count(case_when(slots::expires_us.gt(now), slots::number)),
+        ))
+        .order(slots::name)
+        .limit(limit)
+}
 
-        #[diesel::dsl::auto_type]
-        pub(in crate::engine) fn last_fence() -> _ {
-            let fence: diesel::helper_types::max<slots::fence> = diesel::dsl::max(slots::fence);
-            slots::table.select(fence)
-        }
-
-        #[allow(dead_code, reason = "on MySQL it needs a time limit")]
-        #[diesel::dsl::auto_type]
-        pub(in crate::engine) fn count<'a>(name: &'a $text) -> _ {
-            slots::table.filter(slots::name.eq(name)).count()
-        }
-
-        /// A slot that is free.
-        #[diesel::dsl::auto_type]
-        fn new_slot<'a>(name: &'a $text, number: i32, fence: i64) -> _ {
-            let now: DbNow = DbNow {};
+#[auto_type]
+pub(crate) fn list_held(limit: i64) -> _ {
+    let left: LeaseRemaining = LeaseRemaining {};
+    let now: DbNow = DbNow {};
+    slots::table
+        .filter(slots::expires_us.gt(now))
+        .order((slots::name, slots::number))
+        .select((
+            slots::name,
             (
-                slots::name.eq(name),
-                slots::number.eq(number),
-                slots::fence.eq(fence),
-                slots::acquired_us.eq(now),
-                slots::expires_us.eq(0_i64),
-                slots::hold_until_us.eq(0_i64),
-            )
-        }
-
-        pub(in crate::engine) fn set_fence_floor(fence: i64) -> impl ExecutableQuery {
-            diesel::update(diesel_locks_fences::table.find(FENCE_ROW_ID)).set(diesel_locks_fences::fence.eq(fence))
-        }
-
-        /// The semaphores that have slots, with the registered number of permits if there is one. With a limit as
-        /// [`held_numbers`].
-        #[diesel::dsl::auto_type]
-        pub(in crate::engine) fn semaphores() -> _ {
-            slots::table
-                .left_join(diesel_locks_semaphores::table.on(diesel_locks_semaphores::name.eq(slots::name)))
-                .filter(slots::number.eq(1_i32))
-                .limit(1_000_000_i64)
-                .select((slots::name, diesel_locks_semaphores::permits.nullable()))
-        }
-
-        /// The last slot that is not deleted.
-        #[diesel::dsl::auto_type]
-        pub(in crate::engine) fn last_retained<'a>(name: &'a $text, age_us: i64, permits: i32) -> _ {
-            let now: DbNow = DbNow {};
-            let ago: DbNowMinus = DbNowMinus { micros: age_us };
-            slots::table
-                .filter(slots::name.eq(name))
-                .filter(
-                    slots::expires_us
-                        .gt(now)
-                        .or(slots::acquired_us.gt(ago))
-                        .or(slots::number.le(permits)),
-                )
-                .order(slots::number.desc())
-                .limit(1_i64)
-                .select(slots::number)
-        }
-
-        #[allow(dead_code, reason = "InnoDB would lock the next row too")]
-        pub(in crate::engine) fn delete_above<'a>(
-            name: &'a $text,
-            number: i32,
-        ) -> impl ExecutableQuery + 'a {
-            diesel::delete(
-                slots::table
-                    .filter(slots::name.eq(name))
-                    .filter(slots::number.gt(number)),
-            )
-        }
-    };
+                slots::number,
+                slots::token,
+                slots::holder,
+                slots::fence,
+                slots::acquired_us,
+                slots::expires_us,
+                left,
+            ),
+        ))
+        .limit(limit)
 }
-pub(in crate::engine) use slot_queries;
 
-/// The statements that only PostgreSQL and MySQL share: several rows in one INSERT, and locks on rows.
-#[cfg(any(feature = "_postgres", feature = "_mysql"))]
-macro_rules! locking_slot_queries {
-    ($text:ty) => {
-        pub(in crate::engine) fn insert_slots<'a>(
-            name: &'a $text,
-            numbers: std::ops::RangeInclusive<i32>,
-            fence: i64,
-        ) -> impl ExecutableQuery + 'a {
-            let rows: Vec<_> = numbers
-                .map(|number| new_slot(name, number, fence))
-                .collect();
-            diesel::insert_into(slots::table).values(rows)
-        }
+/// An UPDATE of one slot: what it sets, and its condition. Raw, because Diesel does not cache an UPDATE written in its DSL.
+#[derive(QueryId)]
+pub(crate) struct UpdateSlot<S, F>(pub(crate) S, pub(crate) F);
 
-        #[diesel::dsl::auto_type]
-        pub(in crate::engine) fn lock_fence_floor() -> _ {
-            let fences: i32 = FENCE_ROW_ID;
-            diesel_locks_fences::table
-                .filter(diesel_locks_fences::id.eq(fences))
-                .select(diesel_locks_fences::fence)
-                .for_update()
-        }
-    };
+impl<DB, S, F> QueryFragment<DB> for UpdateSlot<S, F>
+where
+    DB: Clock,
+    S: QueryFragment<DB>,
+    F: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("UPDATE diesel_locks_slots");
+        self.0.walk_ast(out.reborrow())?;
+        self.1.walk_ast(out)
+    }
 }
-#[cfg(any(feature = "_postgres", feature = "_mysql"))]
-pub(in crate::engine) use locking_slot_queries;
+
+/// Sets a new expiry, not before the end of the minimum hold time. If only changed rows are counted, an expiry that is there
+/// already becomes 1 µs later.
+#[derive(Clone, Copy, QueryId)]
+pub(crate) struct Renew {
+    pub(crate) lease_us: i64,
+}
+
+impl<DB: Clock> QueryFragment<DB> for Renew
+where
+    i64: ToSql<BigInt, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        push!(out;
+            " SET expires_us = "; {DB::GREATEST}; "(hold_until_us, "; {DB::NOW}; " + ", BigInt = &self.lease_us; ")";
+        );
+        if DB::COUNTS_CHANGED_ROWS {
+            push!(out;
+                " + (expires_us = "; {DB::GREATEST}; "(hold_until_us, "; {DB::NOW}; " + ", BigInt = &self.lease_us;
+                "))";
+            );
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy, QueryId)]
+pub(crate) struct Release;
+
+impl<DB: Clock> QueryFragment<DB> for Release {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        push!(out;
+            " SET token = NULL, expires_us = CASE WHEN hold_until_us > "; {DB::NOW};
+            " THEN hold_until_us ELSE 0 END";
+        );
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy, QueryId)]
+pub(crate) struct ReleaseUnused;
+
+impl ReleaseUnused {
+    const SET: &str = " SET token = NULL, expires_us = 0, hold_until_us = 0";
+
+    /// The statement as text, of a slot with this token. Name and token are literals.
+    pub(crate) fn text<DB: Clock>(name: &str, token: &str) -> String {
+        let (by_key, set) = (DB::BY_PRIMARY_KEY, Self::SET);
+        format!("UPDATE diesel_locks_slots{by_key}{set} WHERE name = {name} AND token = {token}")
+    }
+}
+
+impl<DB: Clock> QueryFragment<DB> for ReleaseUnused {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql(Self::SET);
+        Ok(())
+    }
+}
+
+pub(crate) struct Key<'a> {
+    name: Named<'a>,
+    number: i32,
+    token: &'a [u8],
+    /// 1 in a transaction, otherwise 0.
+    in_transaction: i32,
+}
+
+impl QueryId for Key<'_> {
+    type QueryId = Key<'static>;
+    const HAS_STATIC_QUERY_ID: bool = true;
+}
+
+impl<'a> Key<'a> {
+    pub(crate) fn of(slot: &'a Slot, in_transaction: bool) -> Self {
+        Self {
+            name: Named(slot.semaphore.as_ref()),
+            number: slot.number_i32(),
+            token: slot.token.as_bytes(),
+            in_transaction: in_transaction.into(),
+        }
+    }
+}
+
+impl<DB: Clock> QueryFragment<DB> for Key<'_>
+where
+    str: ToSql<diesel::sql_types::Text, DB>,
+    i32: ToSql<Integer, DB>,
+    [u8]: ToSql<Binary, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        push!(out;
+            " WHERE name = ", Name = &self.name;
+            " AND number = ", Integer = &self.number;
+            " AND token = ", Binary = self.token;
+        );
+        if let Some(committed) = DB::COMMITTED_AT_ONCE {
+            push!(out; " AND ("; {committed}; " OR ", Integer = &self.in_transaction; ")");
+        }
+        if DB::STALE_INDEX_ENTRIES {
+            push!(out;
+                " AND fence = (SELECT fence FROM diesel_locks_slots WHERE name = ", Name = &self.name;
+                " AND number BETWEEN ", Integer = &self.number;
+                " AND ", Integer = &self.number;
+                " ORDER BY number DESC, fence DESC LIMIT 1)";
+            );
+        }
+        Ok(())
+    }
+}
+
+#[derive(QueryId)]
+pub(crate) struct Unexpired<K>(pub(crate) K);
+
+impl<DB: Clock, K: QueryFragment<DB>> QueryFragment<DB> for Unexpired<K> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.0.walk_ast(out.reborrow())?;
+        push!(out; " AND expires_us > "; {DB::NOW});
+        Ok(())
+    }
+}
+
+/// On PostgreSQL and SQLite.
+pub(crate) async fn update_slot<C, S>(
+    conn: &mut C,
+    set: S,
+    slot: &Slot,
+    expiry: Expiry,
+) -> QueryResult<usize>
+where
+    C: Link<Backend: Clock>,
+    S: QueryFragment<C::Backend> + QueryId + Send,
+    for<'k> Key<'k>: QueryFragment<C::Backend>,
+{
+    let key = Key::of(slot, true);
+    match expiry {
+        Expiry::Unexpired => conn.execute(UpdateSlot(set, Unexpired(key))).await,
+        Expiry::IncludeExpired => conn.execute(UpdateSlot(set, key)).await,
+    }
+}

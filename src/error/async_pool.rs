@@ -11,11 +11,10 @@ use diesel_async::pooled_connection::bb8;
 use diesel_async::pooled_connection::deadpool;
 
 #[cfg(any(feature = "bb8", feature = "deadpool"))]
-use super::Error;
-use super::human::Rounded;
+use crate::error::Error;
+use crate::error::texts::Rounded;
 
-/// Why a pool of asynchronous connections ([`AsyncPool`](crate::AsyncPool)) gave no connection:
-/// [`Error::AsyncPool`](crate::Error::AsyncPool).
+/// Why an [`AsyncPool`](crate::AsyncPool) gave no connection: [`Error::AsyncPool`](crate::Error::AsyncPool).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AsyncPoolError {
@@ -79,18 +78,16 @@ impl From<bb8::RunError> for AsyncPoolError {
     }
 }
 
-/// An application that takes a connection of its pool by `pool.get().await?` gets the error that `AsyncLockPool` returns.
+/// An application that takes a connection of its pool by `pool.get().await?` gets the error that `LockPool` returns.
 #[cfg(feature = "deadpool")]
-#[cfg_attr(docsrs, doc(cfg(feature = "deadpool")))]
 impl From<deadpool::PoolError> for Error {
     fn from(error: deadpool::PoolError) -> Self {
         Self::AsyncPool(error.into())
     }
 }
 
-/// An application that takes a connection of its pool by `pool.get().await?` gets the error that `AsyncLockPool` returns.
+/// An application that takes a connection of its pool by `pool.get().await?` gets the error that `LockPool` returns.
 #[cfg(feature = "bb8")]
-#[cfg_attr(docsrs, doc(cfg(feature = "bb8")))]
 impl From<bb8::RunError> for Error {
     fn from(error: bb8::RunError) -> Self {
         Self::AsyncPool(error.into())
@@ -101,9 +98,8 @@ impl From<bb8::RunError> for Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PoolStep {
-    /// One of the pool's connections, which are all in use (deadpool's time-out `wait`). In a request of an
-    /// [`AsyncLockPool`](crate::AsyncLockPool) or [`AsyncSlotRenewer`](crate::AsyncSlotRenewer) to a pool of four or more, all but
-    /// one: that one is left to the application's own queries, and is not lent although it is free.
+    /// One of the pool's connections, which are all in use (deadpool's time-out `wait`). A `LockPool` or `SlotRenewer` leaves one of
+    /// four or more, free or not, to the application's own queries.
     Queue,
     /// The database, which opens or checks a connection (deadpool's time-outs `create` and `recycle`).
     Connect,
@@ -148,39 +144,28 @@ mod tests {
     #[cfg(all(feature = "bb8", feature = "deadpool"))]
     #[test]
     fn error_of_the_pool_itself_is_found_and_busy_unless_the_pool_is_closed() {
-        let errors: [(Error, bool, &str); 5] = [
-            (
-                bb8::RunError::TimedOut.into(),
-                true,
-                "no connection within the time-out of the pool",
-            ),
-            (
-                deadpool::PoolError::Timeout(TimeoutType::Wait).into(),
-                true,
-                "no connection was free within the time-out of the pool",
-            ),
-            (
-                deadpool::PoolError::Timeout(TimeoutType::Create).into(),
-                true,
-                "no connection was opened or checked within the time-out of the pool",
-            ),
-            (
-                deadpool::PoolError::Closed.into(),
-                false,
-                "the pool is closed",
-            ),
-            (
-                deadpool::PoolError::NoRuntimeSpecified.into(),
-                false,
-                "the pool failed",
-            ),
+        let errors: [Error; 5] = [
+            bb8::RunError::TimedOut.into(),
+            deadpool::PoolError::Timeout(TimeoutType::Wait).into(),
+            deadpool::PoolError::Timeout(TimeoutType::Create).into(),
+            deadpool::PoolError::Closed.into(),
+            deadpool::PoolError::NoRuntimeSpecified.into(),
         ];
-        for (error, busy, message) in errors {
-            assert_eq!(error.is_busy(), busy, "{error:?}");
-            let Error::AsyncPool(error) = error else {
-                panic!("{error:?}");
-            };
-            assert_eq!(error.to_string(), message);
-        }
+        let busy = errors.each_ref().map(Error::is_busy);
+        assert_eq!(busy, [true, true, true, false, false]);
+        let shown = errors.map(|error| match error {
+            Error::AsyncPool(error) => error.to_string(),
+            error => panic!("{error:?}"),
+        });
+        assert_eq!(
+            shown,
+            [
+                "no connection within the time-out of the pool",
+                "no connection was free within the time-out of the pool",
+                "no connection was opened or checked within the time-out of the pool",
+                "the pool is closed",
+                "the pool failed",
+            ]
+        );
     }
 }

@@ -1,21 +1,54 @@
-//! Conversions from and to other errors.
+//! Conversions from and to other errors, and the alias of `Result` for closures.
 
-use super::{Error, classify};
+use crate::error::Error;
+use crate::error::classify::{ErrorClass, RequiredPrivilege, classify};
+use crate::error::texts::NEWER_SQLITE;
+
+/// A [`Result`](std::result::Result) whose error is this crate's [`Error`], unless another one is named.
+///
+/// Names the error type of a closure: `|conn| -> diesel_locks::Result<_> { .. }`. If `?` follows the call, `?` may make the
+/// function's error from several types, and the compiler does not choose one (E0283, "type annotations needed"). Not in the
+/// [`prelude`](crate::prelude), where it would hide the standard library's.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use diesel::prelude::*;
+/// use diesel_locks::prelude::*;
+///
+/// #[derive(Debug, thiserror::Error)]
+/// enum AppError {
+///     #[error("database")]
+///     Diesel(#[from] diesel::result::Error),
+///     #[error("lock")]
+///     Locks(#[from] diesel_locks::Error),
+/// }
+///
+/// fn close_books(conn: &mut SqliteConnection) -> Result<(), AppError> {
+///     conn.with_object_lock("books", |conn| -> diesel_locks::Result<_> {
+///         diesel::sql_query("SELECT 1").execute(conn)?;
+///         Ok(())
+///     })?;
+///     Ok(())
+/// }
+/// # let mut conn = SqliteConnection::establish(":memory:")?;
+/// # diesel_locks::migrate(&mut conn)?;
+/// # close_books(&mut conn)?;
+/// # Ok(())
+/// # }
+/// ```
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Finds an error of this crate in any error: the error itself, one of its sources, or an error of Diesel that
-    /// wraps it ([`QueryBuilderError`](diesel::result::Error::QueryBuilderError), which `?` makes in a function that
-    /// returns `QueryResult`).
+    /// Finds an error of this crate in any error: the error itself, one of its sources, or an error of Diesel that wraps it, which
+    /// `?` makes in a function that returns `QueryResult`.
     ///
-    /// Returns `None` for:
+    /// Does not find:
     ///
-    /// - An error of Diesel that this crate did not return.
-    /// - The variants that become Diesel's own error: [`Deadlock`](Error::Deadlock),
+    /// - Variants that become Diesel's own error: [`Deadlock`](Error::Deadlock),
     ///   [`SerializationFailure`](Error::SerializationFailure), [`OutcomeUnknown`](Error::OutcomeUnknown),
-    ///   [`StatementTimeout`](Error::StatementTimeout) and [`Database`](Error::Database). To recognise these in a
-    ///   [`diesel::result::Error`], convert it with `Error::from(error)`.
-    /// - An error that contains this one and does not return it as its source, such as a variant with
-    ///   `#[error(transparent)]` of `thiserror`: write `#[error("{0}")]`, which has the same text.
+    ///   [`StatementTimeout`](Error::StatementTimeout) and [`Database`](Error::Database). `Error::from` recognises these.
+    /// - An error in one that does not return it as its source, such as a variant with `#[error(transparent)]` of `thiserror`: write
+    ///   `#[error("{0}")]`, which has the same text.
     ///
     /// ```
     /// use diesel_locks::Error;
@@ -34,11 +67,48 @@ impl Error {
         let boxed = error.downcast_ref::<Origin>().map(|origin| &origin.0);
         boxed.or_else(|| error.downcast_ref())
     }
+
+    pub(crate) fn from_class(class: ErrorClass, source: diesel::result::Error) -> Self {
+        match class {
+            ErrorClass::Deadlock => Self::Deadlock { source },
+            ErrorClass::SerializationFailure => Self::SerializationFailure { source },
+            ErrorClass::LockTimeout
+            | ErrorClass::Busy
+            | ErrorClass::LockNotAvailable
+            | ErrorClass::StatementTimeout
+            | ErrorClass::TransactionTimeout => Self::StatementTimeout { source },
+            ErrorClass::ReadOnly => Self::ReadOnly { source },
+            ErrorClass::OldSqlite => Self::UnsuitableDatabase {
+                found: "this version of SQLite".to_owned(),
+                needed: NEWER_SQLITE,
+            },
+            ErrorClass::MissingTables => Self::MissingTables { source },
+            ErrorClass::InsufficientPrivilege(RequiredPrivilege { object, privileges }) => {
+                Self::InsufficientPrivilege {
+                    object,
+                    privileges,
+                    source,
+                }
+            }
+            ErrorClass::ProtectedRow(table) => Self::ProtectedRow {
+                table,
+                source: Some(source),
+            },
+            ErrorClass::PreparedStatementMismatch => Self::PreparedStatementMismatch { source },
+            ErrorClass::OutcomeUnknown => Self::OutcomeUnknown { source },
+            ErrorClass::TooManyIds { ids, limit } => Self::TooManyIds { ids, limit },
+            ErrorClass::LockTableFull => Self::LockTableFull { source },
+            ErrorClass::TransactionAborted => Self::TransactionAborted {
+                reason: "an earlier statement has failed".to_owned(),
+                source: Some(source),
+            },
+            ErrorClass::CancelRequest | ErrorClass::Other => Self::Database(source),
+        }
+    }
 }
 
 impl From<diesel::result::Error> for Error {
-    /// Classifies the database's error by its message. Restores an error of this crate that was converted into a
-    /// [`diesel::result::Error`].
+    /// Classifies the database's error by its message. Restores an error of this crate that was converted into Diesel's.
     fn from(error: diesel::result::Error) -> Self {
         match error {
             diesel::result::Error::QueryBuilderError(inner) => match inner.downcast::<Boxed>() {
@@ -55,15 +125,15 @@ impl From<diesel::result::Error> for Error {
             {
                 Self::BrokenClientLibrary
             }
-            error => Self::from_class(classify::classify(&error), error),
+            error => Self::from_class(classify(&error), error),
         }
     }
 }
 
 /// What [`QueryBuilderError`](diesel::result::Error::QueryBuilderError) boxes.
 ///
-/// Diesel's errors hand out the source of what they box, and not the box. An application's error that is transparent
-/// around Diesel's hands out that source too. So the error of this crate has to be a source.
+/// Diesel's errors, and an application's that is transparent around one, hand out the source of what they box, and not the box.
+/// So the error of this crate has to be a source.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.0)]
 struct Boxed(#[source] Origin);
@@ -102,11 +172,9 @@ fn inner<'a>(
 }
 
 impl From<Error> for diesel::result::Error {
-    /// Returns the database's own error for [`Database`](Error::Database), [`Deadlock`](Error::Deadlock),
-    /// [`SerializationFailure`](Error::SerializationFailure), [`OutcomeUnknown`](Error::OutcomeUnknown) and
-    /// [`StatementTimeout`](Error::StatementTimeout). [`Error::find`] does not find it, and [`Error::from`] classifies it
-    /// again by its message, which does not show that the outcome of a COMMIT is unknown: to see
-    /// [`OutcomeUnknown`](Error::OutcomeUnknown), return [`Error`] or an application's own type from the closure.
+    /// Returns the database's own error for the variants that [`Error::find`] does not find. [`Error::from`] classifies it again by
+    /// its message, which may not show that the outcome of a COMMIT is unknown: to see [`OutcomeUnknown`](Error::OutcomeUnknown),
+    /// return [`Error`] or an application's own type from the closure.
     ///
     /// Wraps any other error in [`QueryBuilderError`](diesel::result::Error::QueryBuilderError): [`Error::from`] and
     /// [`Error::find`] restore it.
@@ -192,13 +260,5 @@ mod tests {
         ] {
             assert!(Error::find(&Application::from(error)).is_none());
         }
-    }
-
-    #[test]
-    fn time_out_shows_its_limit_as_requested() {
-        assert_eq!(
-            timeout().to_string(),
-            "the object lock \"a\": not acquired within 516 ms (limit 500 ms)"
-        );
     }
 }

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::human::{Exact, Rounded, counted, limit_shown};
-use super::{InvalidName, InvalidObjectId, texts};
-use crate::Wait;
-use crate::limits::{LONGEST_LEASE, MAX_LISTED, MAX_PERMITS, SHORTEST_LEASE};
+use crate::error::limits::{LONGEST_LEASE, LONGEST_WAIT, MAX_LISTED, MAX_PERMITS, SHORTEST_LEASE};
+use crate::error::texts::{
+    BROKEN_CLIENT_LIBRARY, Exact, PREPARED_STATEMENT_MISMATCH, Rounded, counted, limit_shown,
+};
+use crate::error::wait::Wait;
+use crate::error::{InvalidName, InvalidObjectId};
 
 #[doc = include_str!("page.md")]
 #[derive(Debug, Error)]
@@ -17,75 +19,62 @@ pub enum Error {
     /// The lock or a slot was not acquired within the limit of the request, or of the session.
     #[error("{resource}: not acquired within {}{}", Rounded(*waited), limit_shown(*limit))]
     LockTimeout {
-        /// What was requested: `the object lock "Order:4711"`, `a slot of the semaphore "exports" (5 permits)`, or SQLite's
-        /// write lock.
+        /// `the object lock "Order:4711"`, `a slot of the semaphore "exports" (5 permits)`, or SQLite's write lock.
         resource: String,
         /// How long the request waited.
         waited: Duration,
         /// The limit of the request ([`Wait::AtMost`]); `None` if a limit of the session or the server ended the wait.
         limit: Option<Duration>,
-        /// The database's error; `None` if a statement ended the wait without an error. After a wait without a connection, the
-        /// error of the pool if it gave none for the last attempt.
+        /// The database's error, if there was one. After a wait without a connection, that of the pool if it gave none for the
+        /// last attempt.
         source: Option<diesel::result::Error>,
     },
 
     /// The lock or all slots are held, and the request does not wait ([`Wait::No`]).
     #[error("{resource}: not acquired, already held")]
     Unavailable {
-        /// What was requested: `the object lock "Order:4711"`, `a slot of the semaphore "exports" (5 permits)`, or SQLite's
-        /// write lock.
+        /// What was requested, as in [`Error::LockTimeout`].
         resource: String,
     },
 
-    /// A request for several objects in an open transaction failed after some of them were acquired, and the transaction may
-    /// hold these until it ends: on MySQL and MariaDB, which release no lock on a row before. Roll the transaction back, or
-    /// request the same objects again.
-    ///
-    /// [`is_timeout`](Error::is_timeout), [`is_unavailable`](Error::is_unavailable) and
-    /// [`RetryPolicy`](crate::RetryPolicy) see the source. A request that does not wait looks for held objects before it
-    /// acquires any, and so returns this only if another session acquires one at the same moment.
+    /// A request for several objects in an open transaction on MySQL or MariaDB failed after some were acquired. Roll the transaction
+    /// back, or request the same objects again. A request that does not wait looks for held objects first, and returns this only if
+    /// another session acquires one at the same moment.
     #[error("{resource}: not all acquired, and the transaction may hold {acquired} until it ends")]
     PartlyLocked {
         /// The objects requested; of many, the first ten.
         resource: String,
-        /// The objects that the transaction may hold; of many, the first ten.
+        /// Those that the transaction may hold.
         acquired: String,
-        /// Why the request failed: [`Error::LockTimeout`], [`Error::Unavailable`] or an error of the database.
+        /// Why the request failed: [`Error::LockTimeout`], [`Error::Unavailable`] or an error of the database. The predicates and
+        /// [`RetryPolicy`](crate::RetryPolicy) see it.
         source: Box<Error>,
     },
 
-    /// A time-out of the session cancelled a statement: `lock_timeout`, `statement_timeout`,
-    /// `innodb_lock_wait_timeout`, `max_execution_time`, SQLite's `busy_timeout`. Or `transaction_timeout` (PostgreSQL 17)
-    /// ended the transaction and closed the connection. Or SQLite refused at once to let a
-    /// transaction that had read write, because another connection writes or has written since.
+    /// A time-out of the session cancelled a statement. Or `transaction_timeout` (PostgreSQL 17) ended the transaction and closed the
+    /// connection. Or SQLite refused at once to let a transaction that had read write, because another connection writes or has
+    /// written since.
     #[error(
         "a time-out of the session (lock_timeout, statement_timeout, transaction_timeout, innodb_lock_wait_timeout, \
          max_execution_time, busy_timeout) cancelled the statement"
     )]
     StatementTimeout {
-        /// The database's error (`diesel::result::Error`).
+        /// The database's error.
         source: diesel::result::Error,
     },
 
     /// The pool gave no connection within its time-out, or within the time of the request if that is shorter.
     #[cfg(feature = "r2d2")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
     #[error("the pool gave no connection in time")]
     Pool(#[from] diesel::r2d2::PoolError),
 
     /// The pool of asynchronous connections gave no connection.
     #[cfg(feature = "_async_pool")]
-    #[cfg_attr(docsrs, doc(cfg(any(feature = "bb8", feature = "deadpool"))))]
     #[error("the pool gave no connection")]
-    AsyncPool(#[from] super::AsyncPoolError),
+    AsyncPool(#[from] crate::error::AsyncPoolError),
 
     /// The [`StopToken`](crate::StopToken) of a lock pool or a renewer was stopped before the lock or slot was granted.
-    /// Nothing was done.
     #[cfg(feature = "_pool")]
-    #[cfg_attr(
-        docsrs,
-        doc(cfg(any(feature = "r2d2", feature = "bb8", feature = "deadpool")))
-    )]
     #[error("stopped after waiting {} for {resource}", Rounded(*waited))]
     Stopped {
         /// What was requested, as in [`Error::LockTimeout`].
@@ -95,45 +84,43 @@ pub enum Error {
     },
 
     // Run the transaction again.
-    /// The database broke a deadlock and chose this transaction as the victim. Roll back the whole transaction; it may
-    /// be retried.
+    /// The database broke a deadlock and chose this transaction as the victim. Roll it back; it may be retried.
     #[error("deadlock: the database chose this transaction as the victim")]
     Deadlock {
-        /// The database's error (`diesel::result::Error`).
+        /// The database's error.
         source: diesel::result::Error,
     },
 
     /// The transaction conflicts with a concurrent transaction. Roll it back; it may be retried.
     #[error("serialization failure: the transaction conflicts with a concurrent transaction")]
     SerializationFailure {
-        /// The database's error (`diesel::result::Error`).
+        /// The database's error.
         source: diesel::result::Error,
     },
 
     // Check what was committed, or roll back.
-    /// The outcome of COMMIT is unknown, on MySQL and MariaDB: the connection was lost or the statement killed during
-    /// COMMIT, or a node of Galera or Group Replication had lost the others, or its replication failed.
+    /// The outcome of COMMIT is unknown, on MySQL and MariaDB: the connection was lost or the statement killed during COMMIT, or a
+    /// node of Galera or Group Replication had lost the others, or its replication failed. It is never retried.
     ///
-    /// This crate never retries it: check first whether the writes are there. When a connection to PostgreSQL is lost
-    /// during COMMIT, the outcome is unknown too, and the error is [`Error::Database`]. A closure that returns
-    /// `QueryResult` gets the database's own error instead of this one.
+    /// When a connection to PostgreSQL is lost during COMMIT, the outcome is unknown too, and the error is [`Error::Database`]. A
+    /// closure that returns `QueryResult` gets the database's own error instead of this one.
     #[error(
         "the outcome of COMMIT is unknown: check whether its writes are there before you run the transaction again"
     )]
     OutcomeUnknown {
-        /// The database's error (`diesel::result::Error`).
+        /// The database's error.
         source: diesel::result::Error,
     },
 
     /// The transaction can't be committed as a whole: the server has ended it, or will only roll it back.
     ///
-    /// The causes: an earlier statement failed and the closure did not return its error (a deadlock; any error on
-    /// PostgreSQL); COMMIT or ROLLBACK was sent as text; `INSERT OR ROLLBACK` ended the transaction on SQLite; the
-    /// closure left more or fewer transactions open than it started with.
+    /// The closure did not return the error of a statement that failed (a deadlock; any error on PostgreSQL), or left more or
+    /// fewer transactions open than it started with; COMMIT or ROLLBACK was sent as text; `INSERT OR ROLLBACK` ended the
+    /// transaction on SQLite.
     ///
-    /// A method returns this error instead of locking or drawing. At the end of a closure it replaces the closure's
-    /// `Ok`, and the transaction is rolled back. It also replaces a retryable error if the closure had ended the
-    /// transaction, and so may have committed it. It is never retried.
+    /// A method returns this error instead of locking or drawing. At the end of a closure it replaces the closure's `Ok`, and the
+    /// transaction is rolled back; and a retryable error if the closure had ended the transaction, and so may have committed it.
+    /// It is never retried.
     #[error(
         "the transaction can't be committed: {reason}; return the error of each statement, and leave COMMIT and \
          ROLLBACK to the method that started the transaction"
@@ -145,8 +132,8 @@ pub enum Error {
         source: Option<diesel::result::Error>,
     },
 
-    /// The token does not hold the slot: the slot was granted to another holder after the lease had expired, or it was
-    /// released, or [`force_release_all`](crate::SemaphoreExt::force_release_all) released it.
+    /// The token does not hold the slot: it was granted to another holder after the lease had expired, or was released, perhaps by
+    /// [`force_release_all`](crate::SemaphoreExt::force_release_all).
     #[error("slot {number} of the semaphore {semaphore:?} is no longer held by this token")]
     SlotLost {
         /// The semaphore's name.
@@ -156,18 +143,18 @@ pub enum Error {
     },
 
     // Change the database, its user or its connection.
-    /// The tables of this crate do not exist, or, on PostgreSQL, the user does not see their schema.
+    /// The tables of this crate do not exist, or the user does not see their schema (PostgreSQL).
     #[error(
         "the tables of diesel-locks are missing: call diesel_locks::migrate(&mut conn) first (if they exist: \
          add their schema to the search_path, and grant the user USAGE on it)"
     )]
     MissingTables {
-        /// The database's error (`diesel::result::Error`).
+        /// The database's error.
         source: diesel::result::Error,
     },
 
-    /// The migrations of this crate are recorded as run, but the tables are not those that this version of the crate
-    /// creates: [`migrate`](crate::migrate) does nothing. Another version created them, or they were changed by hand.
+    /// The migrations are recorded as run, but the tables are not those of this version: another version created them, or they
+    /// were changed by hand. [`migrate`](crate::migrate) does nothing.
     #[error(
         "the migrations of diesel-locks are recorded as run, but the database has no {missing}: another version of \
          diesel-locks created its tables, or they were changed; use that version, or drop them with their records in \
@@ -188,8 +175,8 @@ pub enum Error {
         needed: &'static str,
     },
 
-    /// The database user lacks a privilege on a table or function of this crate, or, to create them, on the schema or
-    /// database. See [Privileges](crate::operation::privileges).
+    /// The user lacks a privilege on a table or function of this crate, or, to create them, on the schema or database. See
+    /// [Privileges](crate::operation::privileges).
     #[error(
         "the database user lacks a privilege on {object}; diesel-locks needs {privileges} on it: see \"Privileges that \
          an application needs\" in its documentation"
@@ -199,13 +186,12 @@ pub enum Error {
         object: &'static str,
         /// All privileges on it that this crate needs.
         privileges: &'static str,
-        /// The database's error (`diesel::result::Error`).
+        /// The database's error.
         source: diesel::result::Error,
     },
 
-    /// A row of this crate's could not be read or changed, although the user has the privileges: row-level security
-    /// (PostgreSQL) has no policy that permits it, or a trigger or rule of the application suppresses it. See
-    /// [Privileges](crate::operation::privileges).
+    /// A row of this crate's could not be read or changed, although the user has the privileges: row-level security (PostgreSQL) has
+    /// no policy for it, or a trigger or rule suppresses it. See [Privileges](crate::operation::privileges).
     #[error(
         "a row of {table} can't be read or changed: row-level security needs policies that permit SELECT, INSERT, UPDATE and \
          DELETE, and no trigger or rule may suppress a change"
@@ -217,21 +203,19 @@ pub enum Error {
         source: Option<diesel::result::Error>,
     },
 
-    /// The transaction, the user or the server is read-only (`READ ONLY`, a hot standby). A lock needs a write, even
-    /// one that leaves no row behind. [`migrate`](crate::migrate) needs one if there is something to create.
+    /// The transaction, the user or the server is read-only (`READ ONLY`, a hot standby). A lock needs a write, even one that
+    /// leaves no row behind, and so does [`migrate`](crate::migrate) if there is something to create.
     #[error(
         "a lock, a slot, a number or a migration needs a write, and the transaction, the user or the server is read-only"
     )]
     ReadOnly {
-        /// The database's error (`diesel::result::Error`).
+        /// The database's error.
         source: diesel::result::Error,
     },
 
-    /// Several nodes of the cluster take writes, so that a lock on one node does not exclude sessions on the others.
-    ///
-    /// Returned by object locks, slots of transactions, [`pin_slot`](crate::SemaphoreExt::pin_slot), sequences, and
-    /// everything that relies on such a lock. Leases work on Galera and Group Replication if the clocks of the nodes
-    /// agree: "Clusters" in docs/guarantees.md. See [`assume_single_writer`](crate::assume_single_writer).
+    /// Several nodes of the cluster take writes, so that a lock on one node does not exclude sessions on the others. Leases work if
+    /// the clocks of the nodes agree: "Clusters" in docs/guarantees.md. See
+    /// [`assume_single_writer`](crate::assume_single_writer).
     #[error(
         "{cluster} takes writes on several nodes, and a lock on one node does not exclude sessions on the others: {hint}"
     )]
@@ -244,39 +228,37 @@ pub enum Error {
 
     /// PostgreSQL does not know a prepared statement of this connection, or has another one under its name.
     ///
-    /// The cause is a pooler in transaction mode, which runs each transaction in any session, or `DISCARD ALL` or
-    /// `DEALLOCATE ALL`. The statement may be the application's own: Diesel prepares those too. A pooler may also run
-    /// the wrong statement without an error: see [Through a transaction pooler](crate::operation::pgbouncer).
-    #[error("{}", texts::PREPARED_STATEMENT_MISMATCH)]
+    /// The cause is a pooler in transaction mode, which runs each transaction in any session, `DISCARD ALL` or `DEALLOCATE ALL`.
+    /// The statement may be the application's own. A pooler may also run the wrong one without an error: see
+    /// [Through a transaction pooler](crate::operation::pgbouncer).
+    #[error("{PREPARED_STATEMENT_MISMATCH}")]
     PreparedStatementMismatch {
-        /// The database's error (`diesel::result::Error`).
+        /// The database's error.
         source: diesel::result::Error,
     },
 
-    /// PostgreSQL's lock table, which all sessions share, is full. Each locked object with a kept row takes an entry,
-    /// and so does each table that a transaction uses.
+    /// PostgreSQL's lock table, which all sessions share, is full. Each locked object with a kept row takes an entry, and so does
+    /// each table that a transaction uses.
     #[error(
         "the server's lock table is full: lock fewer kept objects at the same time, or raise \
          max_locks_per_transaction"
     )]
     LockTableFull {
-        /// The database's error (`diesel::result::Error`).
+        /// The database's error.
         source: diesel::result::Error,
     },
 
     /// The client library of MySQL or MariaDB returns empty strings in place of the strings that the server has sent.
     ///
-    /// Object locks, leases and sequences need no strings and work. [`migrate`](crate::migrate),
-    /// [`purge_slots`](crate::SemaphoreExt::purge_slots) and the methods of [`InspectExt`](crate::InspectExt) return this error. The application's own queries lose strings in the same way.
-    #[error("{}", texts::BROKEN_CLIENT_LIBRARY)]
+    /// Object locks, leases and sequences need no strings and work. The application's own queries lose strings in the same way.
+    #[error("{BROKEN_CLIENT_LIBRARY}")]
     BrokenClientLibrary,
 
     /// A migration failed.
     #[error("a migration of diesel-locks failed")]
     Migration(#[source] Box<dyn std::error::Error + Send + Sync>),
 
-    /// The engine, or this server, does not show who holds object locks
-    /// ([`held_object_locks`](crate::InspectExt::held_object_locks)).
+    /// [`held_object_locks`](crate::InspectExt::held_object_locks) on an engine, or a server, that does not show them.
     #[error("{engine} does not show who holds object locks: {reason}")]
     LocksNotShown {
         /// The engine.
@@ -286,8 +268,7 @@ pub enum Error {
     },
 
     // Change the program.
-    /// The method was called without an open transaction. It would have no effect: its lock or number would end with
-    /// the statement.
+    /// The method was called without an open transaction: its lock or number would end with the statement.
     #[error(
         "{method} needs an open transaction: open one with with_object_lock, run_transaction or Diesel's transaction"
     )]
@@ -296,8 +277,7 @@ pub enum Error {
         method: &'static str,
     },
 
-    /// The wrapper counts open transactions apart from its inner connection: see `ConnectionWrapper`. Nothing was sent to
-    /// the database.
+    /// The wrapper counts open transactions apart from its inner connection: see `ConnectionWrapper`.
     #[error(
         "{wrapper} counts open transactions apart from its inner connection: return the transaction_state of the \
          inner connection"
@@ -307,12 +287,10 @@ pub enum Error {
         wrapper: &'static str,
     },
 
-    /// The application has begun a transaction by its own SQL (`BEGIN`, a query after `SET autocommit = 0`, `XA START`), and
-    /// Diesel does not know of it.
-    ///
-    /// This crate has neither begun nor ended a transaction. On PostgreSQL the transaction of the application is aborted, as by
-    /// any other error: roll it back. On the other databases it can continue, and on Diesel's own connections to PostgreSQL too
-    /// if the method sent one statement (`renew_slot`, `release_slot`), whose changes are then part of it.
+    /// The application has begun a transaction by its own SQL (`BEGIN`, a query after `SET autocommit = 0`, `XA START`), which Diesel
+    /// does not know of, and this crate has not ended. On PostgreSQL it is aborted, as by any error: roll it back. It can continue on
+    /// the other databases, and on Diesel's own connections to PostgreSQL if the method sent one statement (`renew_slot`,
+    /// `release_slot`), whose changes are then part of it.
     #[error(
         "a transaction is open that Diesel does not know of: begin transactions with run_transaction or Diesel's \
          transaction, and not by BEGIN or SET autocommit = 0 as text"
@@ -335,15 +313,14 @@ pub enum Error {
     /// read before another connection wrote.
     #[error("can't acquire {resource} in this transaction: {reason}")]
     UnsuitableIsolation {
-        /// What was requested: `the object lock "Order:4711"`, `a slot of the semaphore "exports" (5 permits)`, or SQLite's
-        /// write lock.
+        /// What was requested, as in [`Error::LockTimeout`].
         resource: String,
         /// The isolation level, and what to do.
         reason: String,
     },
 
-    /// The semaphore has no rows in the database yet, or fewer than permits, and the transaction is open. The rows are
-    /// not created in an open transaction: other sessions would have to wait for its end.
+    /// The semaphore has no rows in the database yet, or fewer than permits. They are not created in an open transaction: other
+    /// sessions would have to wait for its end.
     #[error(
         "the semaphore {semaphore:?} has rows for fewer than {} in the database: call \
          register_semaphores outside of a transaction first", counted(*permits, "permit")
@@ -355,10 +332,8 @@ pub enum Error {
         permits: u32,
     },
 
-    /// The engine does not support the isolation level or mode. Nothing was sent to the database.
-    ///
-    /// On MySQL and MariaDB also outside a transaction in a session with `autocommit = 0`, which would not commit a lease.
-    /// No lease was granted or changed.
+    /// The engine does not support the isolation level or mode: nothing was sent to the database. On MySQL and MariaDB also in a
+    /// session with `autocommit = 0` outside a transaction, which would not commit a lease: none was granted or changed.
     #[error("{engine} does not support {mode} transactions: {hint}")]
     Unsupported {
         /// The engine.
@@ -370,7 +345,7 @@ pub enum Error {
     },
 
     /// A method that does not wait (`try_..`) got a request with another [`LockRequest::wait`](crate::LockRequest::wait)
-    /// than [`Wait::No`]. Nothing was sent to the database.
+    /// than [`Wait::No`].
     #[error(
         "{method} does not wait, but the request says {wait:?}: leave LockRequest::wait out, or call the method \
          without try_"
@@ -382,28 +357,23 @@ pub enum Error {
         wait: Wait,
     },
 
-    /// [`Wait::AtMost`] is longer than [`Wait::LONGEST`]. Nothing was sent to the database.
-    #[error(
-        "can't wait for {}: the longest wait is {} (about 24.8 days)",
-        Exact(*requested), Exact(Wait::LONGEST)
-    )]
+    /// [`Wait::AtMost`] is longer than [`LONGEST_WAIT`].
+    #[error("can't wait for {}: the longest wait is {} (about 24.8 days)", Exact(*requested), Exact(LONGEST_WAIT))]
     InvalidWait {
         /// The duration requested.
         requested: Duration,
     },
 
-    /// The object id is invalid. Nothing was sent to the database.
+    /// The object id is invalid.
     #[error(transparent)]
     InvalidObjectId(#[from] InvalidObjectId),
 
     /// The request is for more kept objects than [`MAX_KEPT_IDS`](crate::limits::MAX_KEPT_IDS). None was locked.
     ///
-    /// With [`Retention::Kept`](crate::Retention::Kept) nothing was sent to the database. With
-    /// [`Retention::Transient`](crate::Retention::Transient), on PostgreSQL, that many of the objects have a kept row.
-    /// Split the request, or use transient locks and [purge](crate::ObjectLockExt::purge_object_locks) the rows.
+    /// With [`Retention::Transient`](crate::Retention::Transient), on PostgreSQL, that many of the objects have a kept row. Split
+    /// the request, or use transient locks and [purge](crate::ObjectLockExt::purge_object_locks) the rows.
     #[error(
-        "{ids} kept objects requested; one request can lock at most {limit}: split it, or use \
-         Retention::Transient"
+        "{ids} kept objects requested; one request can lock at most {limit}: split it, or use Retention::Transient"
     )]
     TooManyIds {
         /// The number of objects requested.
@@ -412,11 +382,11 @@ pub enum Error {
         limit: usize,
     },
 
-    /// A name or a holder's text is invalid. Nothing was sent to the database.
+    /// A name or a holder's text is invalid.
     #[error(transparent)]
     InvalidName(#[from] InvalidName),
 
-    /// The semaphore has no permits, or more than [`MAX_PERMITS`]. Nothing was sent to the database.
+    /// The semaphore has no permits, or more than [`MAX_PERMITS`].
     #[error("the semaphore {semaphore:?} has {}; 1 to {MAX_PERMITS} are allowed", counted(*permits, "permit"))]
     InvalidPermits {
         /// The semaphore's name.
@@ -425,7 +395,7 @@ pub enum Error {
         permits: u32,
     },
 
-    /// The lease is too short or too long. Nothing was sent to the database.
+    /// The lease is too short or too long.
     #[error(
         "invalid lease of {}: {reason} ({} to {} are allowed)",
         Exact(*requested), Exact(SHORTEST_LEASE), Exact(LONGEST_LEASE)
@@ -437,20 +407,16 @@ pub enum Error {
         reason: &'static str,
     },
 
-    /// The limit of [`ListOptions`](crate::ListOptions), or of
-    /// [`held_object_locks`](crate::InspectExt::held_object_locks), is 0 or too large. Nothing was sent to the database.
+    /// The limit of a list ([`ListOptions`](crate::ListOptions),
+    /// [`held_object_locks`](crate::InspectExt::held_object_locks)) is 0 or too large.
     #[error("can't list up to {}: 1 to {MAX_LISTED} are allowed", counted(*requested, "row"))]
     InvalidLimit {
         /// The limit requested.
         requested: u32,
     },
 
-    /// The poll interval of a `SlotRenewer`, or the period of a `TimerJob`, is too short or too long. Nothing was sent to
-    /// the database.
-    #[error(
-        "invalid {subject} of {}: {} to {} are allowed",
-        Exact(*requested), Exact(*shortest), Exact(*longest)
-    )]
+    /// The poll interval of a `SlotRenewer`, or the period of a `TimerJob`, is too short or too long.
+    #[error("invalid {subject} of {}: {} to {} are allowed", Exact(*requested), Exact(*shortest), Exact(*longest))]
     InvalidInterval {
         /// "poll interval" or "period".
         subject: &'static str,
@@ -469,7 +435,7 @@ pub enum Error {
         requested: Duration,
     },
 
-    /// The first number of the sequence is below 1. Nothing was sent to the database.
+    /// The first number of the sequence is below 1.
     #[error("{sequence} can't start with {start}: 1 to {} are allowed", i64::MAX)]
     InvalidStart {
         /// The sequence.
@@ -478,12 +444,8 @@ pub enum Error {
         start: i64,
     },
 
-    /// [`next_numbers`](crate::SequenceExt::next_numbers) was called with a count of 0. Nothing was sent to the
-    /// database.
-    #[error(
-        "can't draw {} of {sequence}: 1 to {} are allowed",
-        counted(*count, "number"), u32::MAX
-    )]
+    /// [`next_numbers`](crate::SequenceExt::next_numbers) was called with a count of 0.
+    #[error("can't draw {} of {sequence}: 1 to {} are allowed", counted(*count, "number"), u32::MAX)]
     InvalidCount {
         /// The sequence.
         sequence: String,
@@ -505,7 +467,7 @@ pub enum Error {
         last: i64,
     },
 
-    /// The [`RetryPolicy`](crate::RetryPolicy) allows no attempt. Nothing was sent to the database.
+    /// The [`RetryPolicy`](crate::RetryPolicy) allows no attempt.
     #[error("a transaction can have 1 to {} attempts, not {attempts}", u32::MAX)]
     InvalidRetry {
         /// The number of attempts requested.

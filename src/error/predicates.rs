@@ -1,15 +1,12 @@
-//! The predicates of an error, and the error for a class of database errors.
+//! The predicates of an error.
 
-use super::Error;
-use super::classify::{ErrorClass, RequiredPrivilege};
-use super::texts::NEWER_SQLITE;
+use crate::error::Error;
 #[cfg(feature = "_async_pool")]
-use super::{AsyncPoolError, PoolStep};
+use crate::error::{AsyncPoolError, PoolStep};
 
 impl Error {
-    /// Returns whether a wait timed out: [`Error::LockTimeout`] for a lock or slot, [`Error::StatementTimeout`] for
-    /// another statement of the transaction. False for `Error::Pool` and `Error::AsyncPool`, which may also mean that the
-    /// database is out of reach.
+    /// Returns whether a wait timed out: [`Error::LockTimeout`], [`Error::StatementTimeout`]. False for `Error::Pool` and
+    /// `Error::AsyncPool`, which may also mean that the database is out of reach.
     pub fn is_timeout(&self) -> bool {
         match self {
             Self::LockTimeout { .. } | Self::StatementTimeout { .. } => true,
@@ -18,10 +15,9 @@ impl Error {
         }
     }
 
-    /// Returns whether the request may succeed later, because another session, or all connections of the pool, are busy
-    /// now: [`Error::LockTimeout`], [`Error::Unavailable`], [`Error::StatementTimeout`], `Error::Pool`,
-    /// `Error::AsyncPool`, unless that pool is closed or set up wrongly; or whether the application has stopped it
-    /// (`Error::Stopped`). A web service answers 503.
+    /// Returns whether the request may succeed later, because another session, or all connections of the pool, are busy now:
+    /// [`Error::LockTimeout`], [`Error::Unavailable`], [`Error::StatementTimeout`], `Error::Pool`, `Error::AsyncPool` (unless that
+    /// pool is closed or set up wrongly); or whether the application has stopped it (`Error::Stopped`). A web service answers 503.
     pub fn is_busy(&self) -> bool {
         #[cfg(feature = "_pool")]
         if self.has_no_connection_yet() || matches!(self, Self::Stopped { .. }) {
@@ -31,7 +27,6 @@ impl Error {
     }
 
     /// Returns whether a pool gave no connection.
-    #[cfg(feature = "_pool")]
     pub(crate) fn is_pool(&self) -> bool {
         match self {
             #[cfg(feature = "r2d2")]
@@ -43,7 +38,6 @@ impl Error {
     }
 
     /// Returns whether a pool gave no connection, and may give one later.
-    #[cfg(feature = "_pool")]
     pub(crate) fn has_no_connection_yet(&self) -> bool {
         #[cfg(feature = "_async_pool")]
         if let Self::AsyncPool(AsyncPoolError::Closed | AsyncPoolError::Other(_)) = self {
@@ -52,9 +46,8 @@ impl Error {
         self.is_pool()
     }
 
-    /// Returns whether a pool could not open a connection, or the database did not answer to it. False if its connections
-    /// may all have been in use: r2d2 and bb8 do not tell. These retry by themselves until their time-out.
-    #[cfg(feature = "_pool")]
+    /// Returns whether a pool could not open a connection, or the database did not answer to it. False for r2d2 and bb8, which do not
+    /// tell whether all connections were in use, and retry by themselves until their time-out.
     #[cfg_attr(
         not(feature = "_async_pool"),
         expect(clippy::unused_self, reason = "r2d2 does not tell")
@@ -124,43 +117,5 @@ impl Error {
             self,
             Self::InsufficientPrivilege { .. } | Self::ProtectedRow { .. }
         )
-    }
-
-    pub(crate) fn from_class(class: ErrorClass, source: diesel::result::Error) -> Self {
-        match class {
-            ErrorClass::Deadlock => Self::Deadlock { source },
-            ErrorClass::SerializationFailure => Self::SerializationFailure { source },
-            ErrorClass::LockTimeout
-            | ErrorClass::Busy
-            | ErrorClass::LockNotAvailable
-            | ErrorClass::StatementTimeout
-            | ErrorClass::TransactionTimeout => Self::StatementTimeout { source },
-            ErrorClass::ReadOnly => Self::ReadOnly { source },
-            ErrorClass::OldSqlite => Self::UnsuitableDatabase {
-                found: "this version of SQLite".to_owned(),
-                needed: NEWER_SQLITE,
-            },
-            ErrorClass::MissingTables => Self::MissingTables { source },
-            ErrorClass::InsufficientPrivilege(RequiredPrivilege { object, privileges }) => {
-                Self::InsufficientPrivilege {
-                    object,
-                    privileges,
-                    source,
-                }
-            }
-            ErrorClass::ProtectedRow(table) => Self::ProtectedRow {
-                table,
-                source: Some(source),
-            },
-            ErrorClass::PreparedStatementMismatch => Self::PreparedStatementMismatch { source },
-            ErrorClass::OutcomeUnknown => Self::OutcomeUnknown { source },
-            ErrorClass::TooManyIds { ids, limit } => Self::TooManyIds { ids, limit },
-            ErrorClass::LockTableFull => Self::LockTableFull { source },
-            ErrorClass::TransactionAborted => Self::TransactionAborted {
-                reason: "an earlier statement has failed".to_owned(),
-                source: Some(source),
-            },
-            ErrorClass::CancelRequest | ErrorClass::Other => Self::Database(source),
-        }
     }
 }

@@ -1,29 +1,97 @@
 //! Connections that block: their futures are ready when they are polled for the first time.
 
-#[cfg(any(
-    feature = "async-postgres",
-    feature = "async-mysql",
-    feature = "async-sqlite"
-))]
-mod async_wrapper;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-mod client_library;
-
+use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use diesel::QueryResult;
-use diesel::connection::{SimpleConnection, TransactionManagerStatus};
+use diesel::connection::{
+    AnsiTransactionManager, CacheSize, Connection, InstrumentationEvent, LoadConnection,
+    SimpleConnection, TransactionDepthChange, TransactionManager, TransactionManagerStatus,
+};
+use diesel::deserialize::FromSqlRow;
+use diesel::expression::QueryMetadata;
+use diesel::query_builder::{AsQuery, QueryFragment, QueryId};
+use diesel::result::Error::{AlreadyInTransaction, DeserializationError, NotFound};
+#[cfg(feature = "_async")]
+use diesel_async::AsyncConnection;
+#[cfg(feature = "_async")]
+use diesel_async::async_connection_wrapper::{AsyncConnectionWrapper, BlockOn};
 
-use super::Link;
 use crate::Error;
-#[cfg(feature = "async-postgres")]
-use crate::engine::untracked::untracked;
+use crate::link::Link;
+#[cfg(feature = "_postgres")]
+use crate::link::raw_sql::untracked;
+
+pub(crate) trait Blocking: LoadConnection + Send {
+    /// Whether it is one of Diesel, over a client library. Otherwise it is diesel-async's `AsyncConnectionWrapper`, which
+    /// waits for each statement on a runtime of its own, which no other crate can use to wait for a future.
+    const IS_OF_DIESEL: bool;
+
+    /// Whether Diesel sets the status after each statement outside of a transaction, and leaves it in a transaction that it
+    /// does not count.
+    const CORRECTS_STATUS: bool = false;
+
+    // As in `Link`.
+    const KNOWS_SERVER_STATE: bool = Self::IS_OF_DIESEL;
+    const TRANSACTION_CHECK: Option<&'static str> = None;
+    const EXECUTES_WITHOUT_ROWS: bool = false;
+
+    fn begin_by(&mut self, sql: &str) -> QueryResult<()>;
+}
+
+#[cfg(feature = "postgres")]
+impl Blocking for diesel::PgConnection {
+    const IS_OF_DIESEL: bool = true;
+    const CORRECTS_STATUS: bool = true;
+
+    fn begin_by(&mut self, sql: &str) -> QueryResult<()> {
+        AnsiTransactionManager::begin_transaction_sql(self, sql)
+    }
+}
+
+#[cfg(feature = "mysql")]
+impl Blocking for diesel::MysqlConnection {
+    const IS_OF_DIESEL: bool = true;
+
+    fn begin_by(&mut self, sql: &str) -> QueryResult<()> {
+        AnsiTransactionManager::begin_transaction_sql(self, sql)
+    }
+}
+
+#[cfg(feature = "sqlite")]
+impl Blocking for diesel::SqliteConnection {
+    const IS_OF_DIESEL: bool = true;
+
+    fn begin_by(&mut self, sql: &str) -> QueryResult<()> {
+        AnsiTransactionManager::begin_transaction_sql(self, sql)
+    }
+}
+
+#[cfg(feature = "_async")]
+impl<C: Link + AsyncConnection, B: BlockOn + Send> Blocking for AsyncConnectionWrapper<C, B> {
+    const IS_OF_DIESEL: bool = false;
+    const KNOWS_SERVER_STATE: bool = <C as Link>::KNOWS_SERVER_STATE;
+    const TRANSACTION_CHECK: Option<&'static str> = <C as Link>::TRANSACTION_CHECK;
+    const EXECUTES_WITHOUT_ROWS: bool = <C as Link>::EXECUTES_WITHOUT_ROWS;
+
+    /// As `AnsiTransactionManager::begin_transaction_sql`, which this connection does not have.
+    fn begin_by(&mut self, sql: &str) -> QueryResult<()> {
+        if self.status().transaction_depth()?.is_some() {
+            return Err(AlreadyInTransaction);
+        }
+        let event = InstrumentationEvent::begin_transaction(NonZeroU32::MIN);
+        Connection::instrumentation(self).on_connection_event(event);
+        SimpleConnection::batch_execute(self, sql)?;
+        let status = self.status().transaction_state()?;
+        status.change_transaction_depth(TransactionDepthChange::IncreaseDepth)
+    }
+}
 
 /// Runs a statement. Fails if it has run in a transaction that Diesel does not count, as far as Diesel can tell.
 ///
 /// After each statement, Diesel for PostgreSQL takes a connection for sound on which libpq reports no transaction, and leaves
 /// its status as it is on which libpq reports one.
-fn alone<C: Link + SimpleConnection, T>(
+fn alone<C: Blocking, T>(
     conn: &mut C,
     statement: impl FnOnce(&mut C) -> QueryResult<T>,
 ) -> QueryResult<T> {
@@ -31,7 +99,7 @@ fn alone<C: Link + SimpleConnection, T>(
     if !counts_none {
         return statement(conn);
     }
-    #[cfg(feature = "async-postgres")]
+    #[cfg(feature = "_postgres")]
     if let Some(check) = C::TRANSACTION_CHECK
         && let Err(Ok(untracked)) = conn.batch_execute(check).map_err(untracked)
     {
@@ -64,69 +132,84 @@ fn alone<C: Link + SimpleConnection, T>(
     Err(Error::UntrackedTransaction { source }.into())
 }
 
-/// The functions of [`Link`](super::Link) that all these connections have alike.
-macro_rules! blocking_functions {
-    () => {
-        type Backend = <Self as diesel::Connection>::Backend;
+#[diagnostic::do_not_recommend]
+impl<C: Blocking> Link for C {
+    type Backend = <C as Connection>::Backend;
 
-        async fn batch(&mut self, sql: &str) -> diesel::QueryResult<()> {
-            diesel::connection::SimpleConnection::batch_execute(self, sql)
+    const KNOWS_SERVER_STATE: bool = <C as Blocking>::KNOWS_SERVER_STATE;
+    const TRANSACTION_CHECK: Option<&'static str> = <C as Blocking>::TRANSACTION_CHECK;
+    const EXECUTES_WITHOUT_ROWS: bool = <C as Blocking>::EXECUTES_WITHOUT_ROWS;
+
+    async fn batch(&mut self, sql: &str) -> QueryResult<()> {
+        self.batch_execute(sql)
+    }
+
+    async fn execute<Q>(&mut self, statement: Q) -> QueryResult<usize>
+    where
+        Q: QueryFragment<<Self as Link>::Backend> + QueryId + Send,
+    {
+        alone(self, |conn| conn.execute_returning_count(&statement))
+    }
+
+    async fn load<Q, T>(&mut self, query: Q) -> QueryResult<Vec<T>>
+    where
+        Q: AsQuery<Query: QueryFragment<<Self as Link>::Backend> + QueryId + Send> + Send,
+        <Self as Link>::Backend: QueryMetadata<Q::SqlType>,
+        T: FromSqlRow<Q::SqlType, <Self as Link>::Backend> + Send,
+    {
+        alone(self, |conn| {
+            let rows = LoadConnection::load(conn, query.as_query())?;
+            rows.map(|row| T::build_from_row(&row?).map_err(DeserializationError))
+                .collect()
+        })
+    }
+
+    async fn get_result<Q, T>(&mut self, query: Q) -> QueryResult<T>
+    where
+        Q: AsQuery<Query: QueryFragment<<Self as Link>::Backend> + QueryId + Send> + Send,
+        <Self as Link>::Backend: QueryMetadata<Q::SqlType>,
+        T: FromSqlRow<Q::SqlType, <Self as Link>::Backend> + Send,
+    {
+        if !C::IS_OF_DIESEL {
+            // diesel-async reads the rows of a statement one by one: all are read, so that none is left.
+            return Link::load(self, query)
+                .await?
+                .into_iter()
+                .next()
+                .ok_or(NotFound);
         }
+        alone(self, |conn| {
+            let mut rows = LoadConnection::load(conn, query.as_query())?;
+            let row = rows.next().ok_or(NotFound)??;
+            T::build_from_row(&row).map_err(DeserializationError)
+        })
+    }
 
-        async fn execute<Q>(&mut self, statement: Q) -> diesel::QueryResult<usize>
-        where
-            Q: diesel::query_builder::QueryFragment<<Self as Link>::Backend>
-                + diesel::query_builder::QueryId
-                + Send,
-        {
-            crate::link::blocking::alone(self, |conn| {
-                diesel::Connection::execute_returning_count(conn, &statement)
-            })
+    /// Diesel does not show the cache's size: this sets it to unbounded, Diesel's default.
+    fn reset_statement_cache(&mut self) {
+        if C::IS_OF_DIESEL {
+            self.set_prepared_statement_cache_size(CacheSize::Disabled);
+            self.set_prepared_statement_cache_size(CacheSize::Unbounded);
         }
+    }
 
-        async fn load<Q, T>(&mut self, query: Q) -> diesel::QueryResult<Vec<T>>
-        where
-            Q: diesel::query_builder::AsQuery<
-                    Query: diesel::query_builder::QueryFragment<<Self as Link>::Backend>
-                               + diesel::query_builder::QueryId
-                               + Send,
-                > + Send,
-            <Self as Link>::Backend: diesel::expression::QueryMetadata<Q::SqlType>,
-            T: diesel::deserialize::FromSqlRow<Q::SqlType, <Self as Link>::Backend> + Send,
-        {
-            use diesel::connection::{DefaultLoadingMode, LoadConnection};
-            use diesel::result::Error::DeserializationError;
+    fn status(&mut self) -> &mut TransactionManagerStatus {
+        C::TransactionManager::transaction_manager_status_mut(self)
+    }
 
-            crate::link::blocking::alone(self, |conn| {
-                let rows = LoadConnection::<DefaultLoadingMode>::load(conn, query.as_query())?;
-                rows.map(|row| T::build_from_row(&row?).map_err(DeserializationError))
-                    .collect()
-            })
-        }
+    async fn begin(&mut self, sql: &str) -> QueryResult<()> {
+        self.begin_by(sql)
+    }
 
-        fn status(&mut self) -> &mut diesel::connection::TransactionManagerStatus {
-            use diesel::connection::TransactionManager;
+    async fn begin_nested(&mut self) -> QueryResult<()> {
+        C::TransactionManager::begin_transaction(self)
+    }
 
-            <Self as diesel::Connection>::TransactionManager::transaction_manager_status_mut(self)
-        }
+    async fn commit(&mut self) -> QueryResult<()> {
+        C::TransactionManager::commit_transaction(self)
+    }
 
-        async fn begin_nested(&mut self) -> diesel::QueryResult<()> {
-            use diesel::connection::TransactionManager;
-
-            <Self as diesel::Connection>::TransactionManager::begin_transaction(self)
-        }
-
-        async fn commit(&mut self) -> diesel::QueryResult<()> {
-            use diesel::connection::TransactionManager;
-
-            <Self as diesel::Connection>::TransactionManager::commit_transaction(self)
-        }
-
-        async fn roll_back(&mut self) -> diesel::QueryResult<()> {
-            use diesel::connection::TransactionManager;
-
-            <Self as diesel::Connection>::TransactionManager::rollback_transaction(self)
-        }
-    };
+    async fn roll_back(&mut self) -> QueryResult<()> {
+        C::TransactionManager::rollback_transaction(self)
+    }
 }
-use blocking_functions;

@@ -1,5 +1,12 @@
 //! Connections of diesel-async, which are awaited.
 
+#[cfg(feature = "async-mysql")]
+mod mysql;
+#[cfg(feature = "async-postgres")]
+pub(crate) mod postgres;
+#[cfg(feature = "async-sqlite")]
+pub(crate) mod sqlite;
+
 use diesel::QueryResult;
 use diesel::connection::TransactionManagerStatus;
 use diesel::deserialize::FromSqlRow;
@@ -8,13 +15,6 @@ use diesel::query_builder::{AsQuery, QueryFragment, QueryId};
 use diesel::result::Error;
 use diesel_async::AsyncConnectionCore;
 use futures_util::TryStreamExt;
-
-#[cfg(feature = "async-mysql")]
-mod mysql;
-#[cfg(feature = "async-postgres")]
-mod postgres;
-#[cfg(feature = "async-sqlite")]
-pub(crate) mod sqlite;
 
 /// The functions of [`Link`] that the connections to PostgreSQL and MySQL have alike.
 #[cfg(any(feature = "async-postgres", feature = "async-mysql"))]
@@ -78,7 +78,6 @@ macro_rules! client_server_link {
 #[cfg(any(feature = "async-postgres", feature = "async-mysql"))]
 use client_server_link;
 
-/// The open transactions, as diesel-async counts them.
 pub(crate) fn status<C>(conn: &mut C) -> &mut TransactionManagerStatus
 where
     C: diesel_async::AsyncConnection,

@@ -7,7 +7,7 @@ use diesel_async::pooled_connection::{
     AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod, bb8, deadpool,
 };
 use diesel_async::{AsyncConnection, AsyncMysqlConnection};
-use diesel_locks::{AsyncLockPool, AsyncPool};
+use diesel_locks::{AsyncPool, LockPool};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -43,7 +43,7 @@ where
     P: AsyncPool<Connection = Conn> + Connections<Conn>,
 {
     let watch = Watch::new(database);
-    let locks = AsyncLockPool::new(pool);
+    let locks = LockPool::new(pool);
     for locked in Locked::with_free() {
         let place = format!("{locked:?}");
         // Opens the connection in this runtime, which is not shut down, and prepares the statements.

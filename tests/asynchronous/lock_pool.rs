@@ -1,4 +1,4 @@
-//! Waits on an `AsyncLockPool`, for an object lock or a slot of a transaction.
+//! Waits on a `LockPool`, for an object lock or a slot of a transaction.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use diesel::result::Error::NotFound;
 use diesel_locks::error::AsyncPoolError;
 use diesel_locks::prelude::*;
-use diesel_locks::{AsyncLockPool, Error, StopToken};
+use diesel_locks::{Error, LockPool, StopToken};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -46,7 +46,7 @@ pub(crate) async fn requests_run_one_after_the_other<E: Engine, K: Kind>() {
     const WAITERS: usize = 24;
     for locked in Locked::all() {
         let database = E::new();
-        let locks = AsyncLockPool::new(K::pool(&database, 4).await);
+        let locks = LockPool::new(K::pool(&database, 4).await);
         let runs = Arc::new(Runs::default());
         let (release, released) = oneshot::channel::<()>();
         let (held, is_held) = oneshot::channel::<()>();
@@ -78,7 +78,7 @@ pub(crate) async fn requests_run_one_after_the_other<E: Engine, K: Kind>() {
 pub(crate) async fn waiters_leave_connections_to_others<E: Engine, K: Kind>() {
     for locked in Locked::all() {
         let database = Arc::new(E::new());
-        let locks = AsyncLockPool::new(K::pool(&*database, 8).await);
+        let locks = LockPool::new(K::pool(&*database, 8).await);
         let blocker = Blocker::acquire(&database, &locked.held()).await;
         let runs = Arc::new(Runs::default());
         let waiters: Vec<Waiter> = (0..56)
@@ -105,24 +105,33 @@ pub(crate) async fn waiters_leave_connections_to_others<E: Engine, K: Kind>() {
     }
 }
 
-/// Futures that wait, and that their application leaves alone after their first poll.
+/// Futures that wait, and that their application leaves alone after their first poll. On a busy machine an answer may come within
+/// that poll, so that one of them gets as far as the lock, and holds it: then the others are tried again.
 pub(crate) async fn free_is_acquired_beside_futures_that_are_not_polled<E: Engine, K: Kind>() {
     const FUTURES: usize = 12;
     for locked in Locked::all() {
         let database = Arc::new(E::new());
-        let locks = AsyncLockPool::new(K::pool(&*database, 4).await);
-        // The tables of a semaphore are made by its first request.
-        let first = locked.with(&locks, WAIT, nothing());
-        first.await.expect("it is free");
-        let mut context = Context::from_waker(Waker::noop());
-        let mut futures: Vec<_> = (0..FUTURES)
-            .map(|_| locked.with(&locks, WAIT, nothing()))
-            .collect();
-        futures.retain_mut(|future| future.as_mut().poll(&mut context).is_pending());
-        let limit = Wait::AtMost(Duration::from_secs(4));
-        let request = locked.with(&locks, limit, nothing());
-        request.await.expect("it is free");
-        drop(futures);
+        let watch = Watch::new(&*database);
+        let mut rounds = 0;
+        loop {
+            let locks = LockPool::new(K::pool(&*database, 4).await);
+            // The tables of a semaphore are made by its first request.
+            let first = locked.with(&locks, WAIT, nothing());
+            first.await.expect("it is free");
+            let mut context = Context::from_waker(Waker::noop());
+            let mut futures: Vec<_> = (0..FUTURES)
+                .map(|_| locked.with(&locks, WAIT, nothing()))
+                .collect();
+            futures.retain_mut(|future| future.as_mut().poll(&mut context).is_pending());
+            let limit = Wait::AtMost(Duration::from_secs(4));
+            let Err(error) = locked.with(&locks, limit, nothing()).await else {
+                break;
+            };
+            let held = locked.held();
+            let is_free = watch.with(move |conn| held.is_free::<E>(conn)).await;
+            assert!(!is_free && rounds < 10, "{error:?}, it is free: {is_free}");
+            rounds += 1;
+        }
     }
 }
 
@@ -135,7 +144,7 @@ pub(crate) async fn request_ends_although_its_connection_does_not_answer<E: Engi
             let server = database.address().expect("a server");
             let proxy = Proxy::to(&server);
             let stalling = database.by_way_of(proxy.port).expect("a server");
-            let locks = AsyncLockPool::new(K::pool(&*stalling, 4).await);
+            let locks = LockPool::new(K::pool(&*stalling, 4).await);
             let first = locked.with(&locks, WAIT, nothing());
             first.await.expect("it is free");
             proxy.stall_at(message);
@@ -160,7 +169,7 @@ pub(crate) async fn request_ends_although_its_connection_does_not_answer<E: Engi
 pub(crate) async fn requests_for_free_locks_leave_a_connection_to_others<E: Engine, K: Kind>() {
     const REQUESTS: usize = 40;
     let database = E::new();
-    let locks = AsyncLockPool::new(K::pool(&database, 4).await);
+    let locks = LockPool::new(K::pool(&database, 4).await);
     let running = Arc::new(AtomicUsize::new(0));
     let gate = Arc::new(tokio::sync::Semaphore::new(0));
     let mut requests = Vec::new();
@@ -177,6 +186,11 @@ pub(crate) async fn requests_for_free_locks_leave_a_connection_to_others<E: Engi
         requests.push(tokio::spawn(with_request(&locks, request, work)));
     }
     let most = if E::ONE_WRITER { 1 } else { 3 };
+    let first = Instant::now();
+    while running.load(Ordering::SeqCst) < most {
+        assert!(first.elapsed() < LONG, "they do not run");
+        sleep(Duration::from_millis(1)).await;
+    }
     await_waiters(&locks, REQUESTS - most).await;
     for _ in 0..50 {
         let mut conn = timeout(LONG, locks.pool().take()).await.expect("free");
@@ -203,7 +217,7 @@ pub(crate) async fn many_waiters_send_few_statements<E: Engine, K: Kind>() {
         let database = Arc::new(E::new());
         let statements = Arc::new(AtomicUsize::new(0));
         let pool = K::counted(&*database, 8, Arc::clone(&statements)).await;
-        let locks = AsyncLockPool::new(pool);
+        let locks = LockPool::new(pool);
         let blocker = Blocker::acquire(&database, &locked.held()).await;
         let stop = StopToken::new();
         let stoppable = locks.stopped_by(&stop);
@@ -261,11 +275,11 @@ pub(crate) async fn time_limit_begins_at_the_first_poll<E: Engine, K: Kind>() {
     let semaphore = Semaphore::new(slot.name(), 1);
     let nothing = async |_: &mut E::Conn| Ok::<_, Error>(());
     let database = Arc::new(E::new());
-    let locks = AsyncLockPool::new(K::pool(&*database, 1).await);
+    let locks = LockPool::new(K::pool(&*database, 1).await);
 
     let blocker = Blocker::acquire(&database, &object.held()).await;
     let waits = || -> BoxFuture<'_, _> { Box::pin(locks.with_object_lock(request(), nothing)) };
-    check("AsyncLockPool::with_object_lock", waits()).await;
+    check("LockPool::with_object_lock", waits()).await;
     let mut taken = locks.pool().take().await;
     let waits = with_object_lock(&mut **taken, request());
     check("with_object_lock of a connection", waits).await;
@@ -274,7 +288,7 @@ pub(crate) async fn time_limit_begins_at_the_first_poll<E: Engine, K: Kind>() {
 
     let blocker = Blocker::acquire(&database, &slot.held()).await;
     let waits = || -> BoxFuture<'_, _> { Box::pin(locks.with_slot(&semaphore, wait, nothing)) };
-    check("AsyncLockPool::with_slot", waits()).await;
+    check("LockPool::with_slot", waits()).await;
     blocker.release().await;
 }
 
@@ -288,7 +302,7 @@ fn with_object_lock<C: AsyncConn>(
 pub(crate) async fn time_limit_ends_a_wait<E: Engine, K: Kind>() {
     for locked in Locked::all() {
         let database = Arc::new(E::new());
-        let locks = AsyncLockPool::new(K::pool(&*database, 1).await);
+        let locks = LockPool::new(K::pool(&*database, 1).await);
         // To open a connection may take longer than the 200 ms for which a request waits at least.
         drop(locks.pool().take().await);
         let blocker = Blocker::acquire(&database, &locked.held()).await;
@@ -333,7 +347,7 @@ pub(crate) async fn statement_that_was_dropped_has_no_effect_on_the_next_request
     K: Kind,
 >() {
     let database = E::new();
-    let locks = AsyncLockPool::new(K::pool(&database, 1).await);
+    let locks = LockPool::new(K::pool(&database, 1).await);
     let never = || -> BoxFuture<'static, bool> { Box::pin(async { false }) };
     for locked in Locked::with_free() {
         // The first time prepares the statement.
@@ -359,7 +373,7 @@ pub(crate) async fn statement_that_was_dropped_has_no_effect_on_the_next_request
 pub(crate) async fn stopped_waiter_does_not_run<E: Engine, K: Kind>() {
     for locked in Locked::all() {
         let database = Arc::new(E::new());
-        let locks = AsyncLockPool::new(K::pool(&*database, 2).await);
+        let locks = LockPool::new(K::pool(&*database, 2).await);
         let blocker = Blocker::acquire(&database, &locked.held()).await;
         let runs = Arc::new(Runs::default());
         let shutdown = StopToken::new();
@@ -398,7 +412,7 @@ pub(crate) async fn stopped_waiter_does_not_run<E: Engine, K: Kind>() {
 pub(crate) async fn wait_for_a_connection_of_the_pool_ends<E: Engine, K: Kind>() {
     for locked in Locked::all() {
         let database = E::new();
-        let locks = AsyncLockPool::new(K::pool(&database, 1).await);
+        let locks = LockPool::new(K::pool(&database, 1).await);
         let taken = locks.pool().take().await;
         let limit = Wait::AtMost(Duration::from_millis(100));
         let error = locked.with(&locks, limit, nothing()).await;
@@ -425,7 +439,7 @@ pub(crate) async fn error_and_panic_roll_back_and_release<E: Engine, K: Kind>() 
     for locked in Locked::all() {
         let database = E::new();
         let watch = Watch::new(&database);
-        let locks = AsyncLockPool::new(K::pool(&database, 1).await);
+        let locks = LockPool::new(K::pool(&database, 1).await);
         for panics in [false, true] {
             let work: Work<E::Conn> = Box::new(move |conn| {
                 Box::pin(async move {
@@ -457,7 +471,7 @@ pub(crate) async fn error_and_panic_roll_back_and_release<E: Engine, K: Kind>() 
 pub(crate) async fn free_is_acquired_with_any_limit<E: Engine, K: Kind>() {
     for locked in Locked::all() {
         let database = E::new();
-        let locks = AsyncLockPool::new(K::pool(&database, 1).await);
+        let locks = LockPool::new(K::pool(&database, 1).await);
         drop(locks.pool().take().await);
         for limit in [
             Wait::No,

@@ -1,4 +1,4 @@
-//! Requests of an `AsyncLockPool` whose futures are dropped.
+//! Requests of a `LockPool` whose futures are dropped.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use diesel::sql_types::Text;
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncMysqlConnection, RunQueryDsl, SimpleAsyncConnection};
-use diesel_locks::{AsyncLockPool, Error};
+use diesel_locks::{Error, LockPool};
 use futures_util::TryStreamExt;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -80,7 +80,7 @@ pub(crate) async fn at_each_poll<E: Engine, K: Kind>() {
     for locked in Locked::all() {
         let database = E::new();
         let watch = Watch::new(&database);
-        let locks = AsyncLockPool::new(K::pool(&database, 1).await);
+        let locks = LockPool::new(K::pool(&database, 1).await);
         let mut is_ready = false;
         for polls in 0..MOST_POLLS {
             let place = format!("{locked:?}, dropped after {polls} polls");
@@ -111,7 +111,7 @@ pub(crate) async fn while_another_holds_it<E: Engine, K: Kind>() {
     for locked in Locked::all() {
         let database = Arc::new(E::new());
         let watch = Watch::new(&*database);
-        let locks = AsyncLockPool::new(K::pool(&*database, 1).await);
+        let locks = LockPool::new(K::pool(&*database, 1).await);
         for polls in 0..POLLS_OF_WAITS {
             let place = format!("{locked:?}, held, dropped after {polls} polls");
             let session = session_of::<E, K>(&locks).await;
@@ -142,7 +142,7 @@ async fn while_rows_arrive<K: Kind>() {
     for locked in Locked::all() {
         let database = Mysql::new();
         let watch = Watch::new(&database);
-        let locks = AsyncLockPool::new(K::pool(&database, 1).await);
+        let locks = LockPool::new(K::pool(&database, 1).await);
         for rows in 0..3 {
             let place = format!("{locked:?}, dropped after {rows} rows");
             let session = session_of::<Mysql, K>(&locks).await;
@@ -182,7 +182,7 @@ pub(crate) async fn in_the_queue<E: Engine, K: Kind>() {
     for locked in Locked::all() {
         let database = E::new();
         let watch = Watch::new(&database);
-        let locks = AsyncLockPool::new(K::pool(&database, 1).await);
+        let locks = LockPool::new(K::pool(&database, 1).await);
         for polls in 0..4 {
             let place = format!("{locked:?}, second, dropped after {polls} polls");
             let session = session_of::<E, K>(&locks).await;

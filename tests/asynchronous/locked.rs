@@ -1,16 +1,17 @@
-//! What is waited for on an `AsyncLockPool`: an object lock or a slot of a transaction.
+//! What is waited for on a `LockPool`: an object lock or a slot of a transaction.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use diesel_locks::prelude::*;
-use diesel_locks::{AsyncLockPool, AsyncPool, Error};
+use diesel_locks::{AsyncPool, Error, LockPool};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{sleep, timeout};
 
 use crate::support::dropped::LONG;
-use crate::support::engine::{BoxFuture, fresh_name};
+use crate::support::engine::BoxFuture;
+use crate::support::urls::fresh_name;
 use crate::support::watch::Held;
 
 pub(crate) const WAIT: Wait = Wait::AtMost(LONG);
@@ -60,7 +61,7 @@ impl Locked {
     /// Does the work in a transaction that has it.
     pub(crate) fn with<P: AsyncPool>(
         self,
-        locks: &AsyncLockPool<P>,
+        locks: &LockPool<P>,
         wait: Wait,
         work: Work<P::Connection>,
     ) -> BoxFuture<'static, Result<(), Error>> {
@@ -85,7 +86,7 @@ impl Locked {
 
 /// Does the work in a transaction that holds these object locks.
 pub(crate) fn with_request<P: AsyncPool>(
-    locks: &AsyncLockPool<P>,
+    locks: &LockPool<P>,
     request: LockRequest,
     work: Work<P::Connection>,
 ) -> BoxFuture<'static, Result<(), Error>> {
@@ -120,7 +121,7 @@ impl Runs {
 }
 
 /// Returns when so many requests wait.
-pub(crate) async fn await_waiters<P: AsyncPool>(locks: &AsyncLockPool<P>, count: usize) {
+pub(crate) async fn await_waiters<P: AsyncPool>(locks: &LockPool<P>, count: usize) {
     let started = Instant::now();
     while locks.waiting() != count {
         assert!(started.elapsed() < LONG, "{} wait", locks.waiting());

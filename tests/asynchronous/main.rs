@@ -5,6 +5,7 @@ mod lock_pool;
 mod lock_pool_dropped;
 mod locked;
 mod renewers;
+mod service;
 mod shutdown;
 #[allow(dead_code, reason = "tests/cancel uses the rest")]
 #[path = "../cancel/support/mod.rs"]
@@ -96,6 +97,10 @@ macro_rules! all_tests {
                 leader_that_fails_or_panics_releases_its_slot,
                 lost_leader_ends_and_stands_again,
                 standby_is_elected_when_the_leader_ends,
+            },
+            service::{
+                clients_that_hang_up_lose_and_leave_nothing,
+                request_that_waits_is_answered_when_the_service_ends,
             },
             shutdown::{
                 dropped_shutdown_may_be_called_again,

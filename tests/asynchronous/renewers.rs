@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use diesel_locks::prelude::*;
-use diesel_locks::{AsyncSlotGuard, AsyncSlotRenewer, InspectExt, ListOptions, SlotInfo};
+use diesel_locks::{Async, InspectExt, ListOptions, SlotGuard, SlotInfo, SlotRenewer};
 use tokio::time::sleep;
 
 use crate::support::dropped::LONG;
@@ -48,7 +48,7 @@ pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) 
 pub(crate) struct Fixture<E: Engine, K: Kind> {
     pub(crate) watch: Watch<E>,
     /// Its pool has two connections.
-    pub(crate) renewer: AsyncSlotRenewer<K::Pool<E>>,
+    pub(crate) renewer: SlotRenewer<K::Pool<E>>,
     /// Those of the pool.
     pub(crate) statements: Arc<AtomicUsize>,
     pub(crate) database: E,
@@ -61,7 +61,7 @@ impl<E: Engine, K: Kind> Fixture<E, K> {
         let pool = K::counted(&database, 2, Arc::clone(&statements)).await;
         Self {
             watch,
-            renewer: AsyncSlotRenewer::new(pool),
+            renewer: SlotRenewer::new(pool),
             statements,
             database,
         }
@@ -72,7 +72,7 @@ impl<E: Engine, K: Kind> Fixture<E, K> {
         &self,
         semaphore: &Semaphore,
         lease: &LeaseOptions,
-    ) -> AsyncSlotGuard {
+    ) -> SlotGuard<Async> {
         let guard = self.renewer.try_acquire(semaphore, lease).await;
         guard.expect("an answer").expect("a free slot")
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
 use diesel_locks::prelude::*;
-use diesel_locks::{AsyncLockPool, AsyncShutdown, AsyncSlotRenewer, Error};
+use diesel_locks::{Async, Error, LockPool, Shutdown, SlotRenewer};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -35,9 +35,9 @@ fn work<C>() -> (Work<C>, oneshot::Receiver<()>, oneshot::Sender<()>) {
 pub(crate) async fn shutdown_waits_until_all_has_ended<E: Engine, K: Kind>() {
     for locked in Locked::all() {
         let fixture = Fixture::<E, K>::new().await;
-        let shutdown = AsyncShutdown::new();
+        let shutdown = Shutdown::<Async>::new();
         let renewer = shutdown.add_renewer(&fixture.renewer);
-        let locks = AsyncLockPool::new(K::pool(&fixture.database, 3).await);
+        let locks = LockPool::new(K::pool(&fixture.database, 3).await);
         let locks = shutdown.add_lock_pool(&locks);
 
         let guard = renewer.try_acquire(&ONE, &one_hour()).await;
@@ -78,8 +78,8 @@ pub(crate) async fn shutdown_waits_until_all_has_ended<E: Engine, K: Kind>() {
 pub(crate) async fn shutdown_waits_for_transactions_of_each_kind<E: Engine, K: Kind>() {
     let database = E::new();
     for locked in Locked::with_free() {
-        let shutdown = AsyncShutdown::new();
-        let locks = AsyncLockPool::new(K::pool(&database, 1).await);
+        let shutdown = Shutdown::<Async>::new();
+        let locks = LockPool::new(K::pool(&database, 1).await);
         let locks = shutdown.add_lock_pool(&locks);
         let (work, runs, end) = work();
         let transaction = tokio::spawn(locked.with(&locks, WAIT, work));
@@ -99,7 +99,7 @@ pub(crate) async fn shutdown_waits_for_transactions_of_each_kind<E: Engine, K: K
 pub(crate) async fn shutdown_cuts_off_what_does_not_end<E: Engine, K: Kind>() {
     for locked in Locked::with_free() {
         let fixture = Fixture::<E, K>::new().await;
-        let shutdown = AsyncShutdown::new();
+        let shutdown = Shutdown::<Async>::new();
         let renewer = shutdown.add_renewer(&fixture.renewer);
         // A clone is the same renewer.
         drop(shutdown.add_renewer(&renewer));
@@ -111,7 +111,7 @@ pub(crate) async fn shutdown_cuts_off_what_does_not_end<E: Engine, K: Kind>() {
             assert_eq!((left.guards, left.transactions), (1, 0));
             assert_eq!(left.slots, [guard.slot().clone()]);
         } else {
-            let locks = AsyncLockPool::new(K::pool(&fixture.database, 2).await);
+            let locks = LockPool::new(K::pool(&fixture.database, 2).await);
             let locks = shutdown.add_lock_pool(&locks);
             let (work, runs, end) = work();
             let transaction = tokio::spawn(locked.with(&locks, WAIT, work));
@@ -135,10 +135,10 @@ pub(crate) async fn shutdown_ends_while_slots_are_locked<E: Engine, K: Kind>() {
     /// Less than any limit of the database.
     const SOON: Duration = Duration::from_secs(4);
     let fixture = Fixture::<E, K>::new().await;
-    let (shutdown, many) = (AsyncShutdown::new(), Semaphore::new("many", 5));
+    let (shutdown, many) = (Shutdown::<Async>::new(), Semaphore::new("many", 5));
     let mut guards = Vec::new();
     for _ in 0..3 {
-        let renewer = AsyncSlotRenewer::new(K::pool(&fixture.database, 2).await);
+        let renewer = SlotRenewer::new(K::pool(&fixture.database, 2).await);
         let renewer = shutdown.add_renewer(&renewer);
         let guard = renewer.try_acquire(&many, &one_hour()).await;
         guards.push(guard.expect("an answer").expect("a free slot"));
@@ -159,9 +159,9 @@ pub(crate) async fn shutdown_ends_while_slots_are_locked<E: Engine, K: Kind>() {
 /// A renewer ends, and gives its pool back, when the application has dropped it.
 pub(crate) async fn shutdown_does_not_keep_renewers<E: Engine, K: Kind>() {
     let (database, statements) = (E::new(), Arc::<AtomicUsize>::default());
-    let shutdown = AsyncShutdown::new();
+    let shutdown = Shutdown::<Async>::new();
     let pool = K::counted(&database, 2, Arc::clone(&statements)).await;
-    let renewer = shutdown.add_renewer(&AsyncSlotRenewer::new(pool));
+    let renewer = shutdown.add_renewer(&SlotRenewer::new(pool));
     let guard = renewer.try_acquire(&ONE, &one_hour()).await;
     drop(renewer);
     drop(guard.expect("an answer").expect("a free slot"));
@@ -176,7 +176,7 @@ pub(crate) async fn shutdown_does_not_keep_renewers<E: Engine, K: Kind>() {
 /// A shutdown that nobody waits for has stopped the waits, and another call waits for the rest.
 pub(crate) async fn dropped_shutdown_may_be_called_again<E: Engine, K: Kind>() {
     let fixture = Fixture::<E, K>::new().await;
-    let shutdown = AsyncShutdown::new();
+    let shutdown = Shutdown::<Async>::new();
     let renewer = shutdown.add_renewer(&fixture.renewer);
     let guard = renewer.try_acquire(&ONE, &one_hour()).await;
     let guard = guard.expect("an answer").expect("a free slot");
@@ -199,10 +199,10 @@ pub(crate) async fn dropped_shutdown_may_be_called_again<E: Engine, K: Kind>() {
 pub(crate) async fn shutdown_waits_until_dropped_transactions_have_ended<E: Engine, K: Kind>() {
     for locked in Locked::all() {
         let fixture = Fixture::<E, K>::new().await;
-        let locks = AsyncLockPool::new(K::pool(&fixture.database, 3).await);
+        let locks = LockPool::new(K::pool(&fixture.database, 3).await);
         // Repeated, because the request to cancel may take effect before the shutdown looks.
         for _ in 0..5 {
-            let shutdown = AsyncShutdown::new();
+            let shutdown = Shutdown::<Async>::new();
             let locks = shutdown.add_lock_pool(&locks);
             let (running, runs) = oneshot::channel();
             let work: Work<E::Conn> = Box::new(move |conn| {
@@ -219,7 +219,7 @@ pub(crate) async fn shutdown_waits_until_dropped_transactions_have_ended<E: Engi
             let left = shutdown.shut_down(LONG).await;
             assert!(left.is_empty(), "{left:?}");
             drop(locks);
-            let others = AsyncLockPool::new(K::pool(&fixture.database, 1).await);
+            let others = LockPool::new(K::pool(&fixture.database, 1).await);
             let free = locked.with(&others, Wait::No, nothing()).await;
             assert!(free.is_ok(), "{free:?}");
         }
@@ -234,7 +234,7 @@ pub(crate) async fn shutdown_waits_until_dropped_acquisitions_are_released<E: En
     // Repeated, because what a future has left is mostly ended within a millisecond.
     for attempt in 0..600 {
         let polls = attempt / 10;
-        let shutdown = AsyncShutdown::new();
+        let shutdown = Shutdown::<Async>::new();
         let renewer = shutdown.add_renewer(&fixture.renewer);
         let acquired = Box::pin(renewer.try_acquire(one, lease));
         let (end, _) = poll_then_drop(acquired, polls, &never).await;

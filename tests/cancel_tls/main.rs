@@ -21,9 +21,10 @@ mod postgres {
     use crate::proxy::TlsProxy;
     use crate::support::blocker::Blocker;
     use crate::support::dropped::LONG;
-    use crate::support::engine::{Activity, Engine, address};
+    use crate::support::engine::{Activity, Engine};
     use crate::support::postgres::Postgres;
     use crate::support::runtime::with_threads;
+    use crate::support::urls::address;
     use crate::support::watch::{Held, Watch};
     use crate::warnings;
 

@@ -18,6 +18,7 @@ use crate::behaviour::slots::renewers::{
 };
 use crate::behaviour::slots::slots_of;
 use crate::support::Backend;
+use crate::support::R2d2;
 use crate::support::sqlite::Sqlite;
 use crate::support::threads::{begin, commit, result_of, spawn, until};
 
@@ -29,6 +30,34 @@ fn locks_work_in_memory() {
     diesel_locks::migrate(&mut conn).expect("migrate");
     conn.with_object_lock("a", |conn| conn.lock_object("b"))
         .expect("free");
+}
+
+/// On a busy machine each statement of a transaction that has read takes as long as a wait for another writer.
+#[test]
+fn slow_statement_is_no_sign_of_another_writer() {
+    let database = Sqlite::new();
+    for wait in [
+        Wait::No,
+        Wait::AtMost(Duration::from_millis(200)),
+        Wait::Forever,
+    ] {
+        let mut conn = database.stale_transaction();
+        conn.set_instrumentation(|event: InstrumentationEvent<'_>| {
+            if let InstrumentationEvent::StartQuery { .. } = event {
+                // Twice as long as a statement waits for another writer.
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let lock = LockRequest::new("a").wait(wait);
+        let error = match wait {
+            Wait::No => conn.try_lock_object(&lock).expect_err("it has read"),
+            _ => conn.lock_object(&lock).expect_err("it has read"),
+        };
+        assert!(
+            matches!(error, Error::UnsuitableIsolation { .. }),
+            "{error:?}"
+        );
+    }
 }
 
 #[test]
@@ -340,7 +369,7 @@ impl<T: Send + 'static> SlotWaiter<T> {
     fn spawn_pooled(
         database: &Sqlite,
         statement: &'static str,
-        acquire: impl FnOnce(SlotRenewer<SqliteConnection>) -> Result<T, Error> + Send + 'static,
+        acquire: impl FnOnce(SlotRenewer<R2d2<SqliteConnection>>) -> Result<T, Error> + Send + 'static,
     ) -> Self {
         let sent = Arc::default();
         let counted = Arc::clone(&sent);

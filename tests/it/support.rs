@@ -16,6 +16,10 @@ pub(crate) mod sqlite;
 pub(crate) mod stalling_proxy;
 pub(crate) mod tables;
 pub(crate) mod threads;
+pub(crate) mod urls;
 pub(crate) mod wrapped_backend;
 
 pub(crate) use backend::Backend;
+
+/// A pool of connections.
+pub(crate) type R2d2<C> = diesel::r2d2::Pool<diesel::r2d2::ConnectionManager<C>>;

@@ -8,13 +8,12 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::run;
+use crate::run::{self, words};
 
 /// The package that all this is about.
 pub(crate) const PACKAGE: &str = "diesel-locks";
-/// Features of the package's own tests; each of its backends. The same set everywhere: another is compiled anew.
-pub(crate) const FEATURES: &str =
-    "postgres,mysql,sqlite,r2d2,async-postgres,async-mysql,async-sqlite,bb8,deadpool";
+/// The packages and features of all tests and programs. The same everywhere: for others, cargo builds their dependencies anew.
+pub(crate) const ALL: [&str; 2] = ["--workspace", "--all-features"];
 
 /// The workspace's root directory.
 pub(crate) fn root() -> &'static Path {
@@ -41,59 +40,64 @@ pub(crate) fn forget_own_package(command: &mut Command) {
     }
 }
 
+/// A test, example or other program that cargo has built.
+pub(crate) struct Program {
+    /// The directory of its package, and its name there.
+    pub(crate) name: String,
+    pub(crate) file: PathBuf,
+    /// Where cargo would run it.
+    pub(crate) directory: PathBuf,
+    /// Whether it is to be run as a test: examples assert what they show.
+    pub(crate) is_test: bool,
+    pub(crate) is_example: bool,
+}
+
+/// Runs a command of cargo that builds, and returns the programs that it has built.
+pub(crate) fn build(command: &mut Command) -> Result<Vec<Program>> {
+    command.args(["--message-format", "json-render-diagnostics"]);
+    let mut programs = Vec::new();
+    for line in run::printed(command)?.lines() {
+        let built: Value = serde_json::from_str(line).context("a message of cargo")?;
+        let (Some(file), Some(manifest)) = (
+            built["executable"].as_str(),
+            built["manifest_path"].as_str(),
+        ) else {
+            continue;
+        };
+        let target = &built["target"];
+        let directory = Path::new(manifest).parent().unwrap_or(root());
+        let name = directory.strip_prefix(root()).unwrap_or(directory);
+        let name = name.join(target["name"].as_str().unwrap_or_default());
+        let is_example = target["kind"][0] == "example";
+        programs.push(Program {
+            name: name.display().to_string(),
+            file: file.into(),
+            directory: directory.to_owned(),
+            is_test: built["profile"]["test"] == true,
+            is_example,
+        });
+    }
+    programs.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(programs)
+}
+
+/// Where cargo builds.
+pub(crate) fn target() -> Result<PathBuf> {
+    let metadata = metadata()?;
+    let target = metadata["target_directory"].as_str();
+    target.map(PathBuf::from).context("no target directory")
+}
+
 /// What `cargo metadata` says.
-pub(crate) struct Workspace(Value);
+pub(crate) fn metadata() -> Result<Value> {
+    let json = run::output(&mut cargo(words("metadata --no-deps --format-version 1")))?;
+    serde_json::from_str(&json).context("cargo metadata")
+}
 
-impl Workspace {
-    pub(crate) fn load() -> Result<Self> {
-        let json = run::output(&mut cargo([
-            "metadata",
-            "--no-deps",
-            "--format-version",
-            "1",
-        ]))?;
-        Ok(Self(serde_json::from_str(&json).context("cargo metadata")?))
-    }
-
-    /// Where cargo builds.
-    pub(crate) fn target(&self) -> Result<PathBuf> {
-        self.0["target_directory"]
-            .as_str()
-            .map(PathBuf::from)
-            .context("cargo metadata names no target directory")
-    }
-
-    fn package(&self) -> Option<&Value> {
-        self.0["packages"]
-            .as_array()?
-            .iter()
-            .find(|package| package["name"] == PACKAGE)
-    }
-
-    /// The package's version.
-    pub(crate) fn version(&self) -> Result<&str> {
-        self.package()
-            .and_then(|package| package["version"].as_str())
-            .context("the package has no version")
-    }
-
-    /// The oldest Rust that the package supports.
-    pub(crate) fn rust_version(&self) -> Result<&str> {
-        self.package()
-            .and_then(|package| package["rust_version"].as_str())
-            .context("the package has no rust-version")
-    }
-
-    /// The package's features, without `default`.
-    pub(crate) fn features(&self) -> Vec<&str> {
-        let features = self
-            .package()
-            .and_then(|package| package["features"].as_object());
-        features
-            .into_iter()
-            .flat_map(|features| features.keys())
-            .map(String::as_str)
-            .filter(|&name| name != "default")
-            .collect()
-    }
+/// What `cargo metadata` says about [`PACKAGE`].
+pub(crate) fn package() -> Result<Value> {
+    let mut metadata = metadata()?;
+    let mut packages = metadata["packages"].as_array_mut().into_iter().flatten();
+    let found = packages.find(|package| package["name"] == PACKAGE);
+    found.map(Value::take).context("there is no such package")
 }

@@ -3,17 +3,19 @@
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use serde_json::Value;
 
-mod allowed_programs;
 mod client_libraries;
+mod documents;
 mod modules;
 mod outcome;
 mod package;
 
 use self::outcome::{Outcome, outcome, passes};
-use crate::cargo::{PACKAGE, Workspace, cargo, root};
-use crate::{interrupt, path_lookup, run, setup};
+use crate::cargo::{self, PACKAGE, cargo, root};
+use crate::run::words;
+use crate::{programs, run, setup};
 
 /// Lints at their strictest, for every call alike: clippy does what `cargo check` does, so that dependencies are compiled
 /// once for each set of features, and what is passed behind `--` does not reach them.
@@ -22,51 +24,39 @@ const LINTS: [&str; 5] = ["--", "-D", "warnings", "-D", "clippy::incompatible_ms
 /// Runs all checks, also after one has failed, and reports them at the end.
 pub(crate) fn check() -> Result<u8> {
     setup::prepare_build()?;
-    let workspace = Workspace::load()?;
+    let package = cargo::package()?;
+    let checks: [(&str, &dyn Fn() -> Result<Outcome>); 12] = [
+        ("formatting", &|| {
+            passes(&mut cargo(words("fmt --all --check")))
+        }),
+        ("lints", &|| {
+            passes(cargo(words("clippy --workspace --all-targets --all-features")).args(LINTS))
+        }),
+        ("documentation", &documentation),
+        ("combinations of features", &|| {
+            combinations(&package["features"])
+        }),
+        (
+            "asynchronous connections without client libraries",
+            &client_libraries::check,
+        ),
+        ("modules", &modules::check),
+        ("names in documents", &documents::check),
+        ("package", &|| package::check(&package)),
+        ("oldest supported Rust", &|| oldest_rust(&package)),
+        ("licences and sources (cargo deny)", &|| {
+            with_tool("cargo-deny", &mut deny("licenses bans sources"))
+        }),
+        ("known vulnerabilities (cargo deny)", &vulnerabilities),
+        ("compatible API (cargo semver-checks)", &semver),
+    ];
     let mut report = Vec::new();
-    let mut checked = |name: &str, check: &mut dyn FnMut() -> Result<Outcome>| -> Result<()> {
+    for (name, check) in checks {
         println!("xtask: {name}");
         let start = Instant::now();
         let outcome = check().unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
-        interrupt::check()?;
-        report.push((name.to_owned(), outcome, start.elapsed().as_secs()));
-        Ok(())
-    };
-    checked("formatting", &mut || {
-        passes(&mut cargo(["fmt", "--all", "--check"]))
-    })?;
-    checked("lints", &mut || {
-        passes(cargo(["clippy", "--workspace", "--all-targets", "--all-features"]).args(LINTS))
-    })?;
-    // What a feature brings can't be linked to without it.
-    checked("documentation without features", &mut || {
-        let mut doc = cargo(["doc", "--package", PACKAGE, "--no-deps"]);
-        passes(doc.env("RUSTDOCFLAGS", "-D warnings"))
-    })?;
-    // The last one stays in target/doc.
-    checked("documentation", &mut || {
-        let mut doc = cargo(["doc", "--workspace", "--all-features", "--no-deps"]);
-        passes(doc.env("RUSTDOCFLAGS", "-D warnings"))
-    })?;
-    checked("combinations of features", &mut || {
-        combinations(&workspace.features())
-    })?;
-    checked(
-        "asynchronous connections without client libraries",
-        &mut client_libraries::check,
-    )?;
-    checked(
-        "programs that the sources run",
-        &mut allowed_programs::check,
-    )?;
-    checked("modules", &mut modules::check)?;
-    checked("package", &mut || package::check(&workspace))?;
-    checked("oldest supported Rust", &mut || oldest_rust(&workspace))?;
-    checked("licences and sources (cargo deny)", &mut || {
-        with_tool("cargo-deny", &mut deny(&["licenses", "bans", "sources"]))
-    })?;
-    checked("known vulnerabilities (cargo deny)", &mut vulnerabilities)?;
-    checked("compatible API (cargo semver-checks)", &mut semver)?;
+        report.push((name, outcome, start.elapsed().as_secs()));
+    }
 
     println!();
     let mut code = 0;
@@ -83,135 +73,106 @@ pub(crate) fn check() -> Result<u8> {
     Ok(code)
 }
 
-/// The sets of features that are compiled: each engine alone, all of them, and both with pools. The modules of two engines have
-/// nothing to do with each other. All subsets would take an hour.
-const SETS: [&str; 19] = [
+/// What a feature brings can't be linked to without it. The last one stays in target/doc.
+fn documentation() -> Result<Outcome> {
+    for features in ["--no-default-features", "--all-features"] {
+        let mut doc = cargo(["doc", "--no-deps", "--package", PACKAGE, features]);
+        if !run::run(doc.env("RUSTDOCFLAGS", "-D warnings"))?.success() {
+            return Ok(Outcome::Failed(format!("cargo doc {features}, see above")));
+        }
+    }
+    Ok(Outcome::Passed)
+}
+
+/// The sets of features that are compiled: each engine alone, and each feature without each other one. All together are part of
+/// the lints.
+const SETS: [&str; 11] = [
     "",
-    "r2d2",
+    "bb8",
     "postgres",
-    "postgres,r2d2",
     "mysql",
-    "mysql,r2d2",
     "sqlite",
     "sqlite,r2d2",
-    "postgres,mysql,sqlite",
-    "postgres,mysql,sqlite,r2d2",
-    "bb8",
-    "postgres,bb8",
-    "async-postgres",
-    "async-mysql",
-    "async-sqlite",
-    "async-postgres,async-mysql,async-sqlite",
     "async-postgres,bb8",
-    "async-mysql,async-sqlite,deadpool",
-    "postgres,r2d2,async-postgres",
+    "async-mysql,deadpool",
+    "async-sqlite",
+    "async-sqlite,deadpool",
+    "postgres,mysql,r2d2,async-postgres,async-mysql",
 ];
 
-/// The sets compile without a warning, each by itself. All features together are part of the lints.
-fn combinations(features: &[&str]) -> Result<Outcome> {
+/// The sets compile without a warning, each by itself.
+fn combinations(features: &Value) -> Result<Outcome> {
     let mut failed = Vec::new();
-    for feature in features.iter().filter(|name| !name.starts_with('_')) {
-        if !SETS
-            .iter()
-            .any(|set| set.split(',').any(|name| name == *feature))
-        {
-            failed.push(format!("`{feature}` is in no set of xtask/src/check.rs"));
+    let names = || features.as_object().into_iter().flat_map(|it| it.keys());
+    let public = || names().filter(|name| !name.starts_with('_') && *name != "default");
+    for (one, other) in public().flat_map(|one| public().map(move |other| (one, other))) {
+        let has = |set: &str, feature: &str| set.split(',').any(|name| name == feature);
+        if one != other && !SETS.iter().any(|set| has(set, one) && !has(set, other)) {
+            failed.push(format!("no set has `{one}` without `{other}`"));
         }
     }
     for chosen in SETS {
-        println!(
-            "xtask: features: {}",
-            if chosen.is_empty() { "none" } else { chosen }
-        );
-        let mut clippy = cargo([
-            "clippy",
-            "--quiet",
-            "--package",
-            PACKAGE,
-            "--lib",
-            "--no-default-features",
-        ]);
+        println!("xtask: features: {chosen:?}");
+        let mut clippy = cargo(["clippy", "--quiet", "--lib", "--package", PACKAGE]);
         if !run::run(clippy.args(["--features", chosen]).args(LINTS))?.success() {
             failed.push(format!("[{chosen}]"));
         }
     }
-    Ok(if failed.is_empty() {
-        Outcome::Passed
-    } else {
-        Outcome::Failed(failed.join(" "))
-    })
+    Ok(Outcome::of(&failed))
 }
 
 /// Compiles with the Rust version that Cargo.toml promises.
-fn oldest_rust(workspace: &Workspace) -> Result<Outcome> {
-    let version = workspace.rust_version()?;
-    let installed = match path_lookup::find("rustup") {
+fn oldest_rust(package: &Value) -> Result<Outcome> {
+    let version = package["rust_version"]
+        .as_str()
+        .context("no rust-version")?;
+    let installed = match programs::find("rustup") {
         Some(rustup) => run::output(Command::new(rustup).args(["toolchain", "list"]))?,
         None => String::new(),
     };
+    let toolchains = installed.lines().filter_map(|line| words(line).next());
     let is_it = |name: &&str| {
         let rest = name.strip_prefix(version);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-') || rest.starts_with('.'))
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '.']))
     };
-    let Some(toolchain) = installed
-        .lines()
-        .filter_map(|line| line.split_whitespace().next())
-        .find(is_it)
-    else {
+    let Some(toolchain) = toolchains.into_iter().find(is_it) else {
         let reason = format!(
             "Rust {version} is not installed (rustup toolchain install {version}); clippy's incompatible_msrv ran"
         );
         return Ok(Outcome::Skipped(reason));
     };
     let mut check = Command::new("rustup");
-    check.args([
-        "run",
-        toolchain,
-        "cargo",
-        "check",
-        "--package",
-        PACKAGE,
-        "--lib",
-        "--all-features",
-    ]);
-    passes(check.current_dir(root()))
+    check.args(["run", toolchain, "cargo", "check", "--package", PACKAGE]);
+    passes(check.args(["--lib", "--all-features"]).current_dir(root()))
 }
 
 /// Compares the API with that of the last release.
 fn semver() -> Result<Outcome> {
     let mut git = Command::new("git");
-    let tags = run::output(
-        git.args(["tag", "--list", "v*", "--sort=-version:refname"])
-            .current_dir(root()),
-    );
-    let tags = tags.unwrap_or_default();
+    git.args(words("tag --list v* --sort=-version:refname"));
+    let tags = run::output(git.current_dir(root())).unwrap_or_default();
     let Some(release) = tags.lines().next() else {
         return Ok(Outcome::Skipped(
             "there is no release (a tag v*) to compare with".into(),
         ));
     };
+    let mut check = cargo(["semver-checks", "--package", PACKAGE]);
     with_tool(
         "cargo-semver-checks",
-        &mut cargo([
-            "semver-checks",
-            "--package",
-            PACKAGE,
-            "--baseline-rev",
-            release,
-        ]),
+        check.args(["--baseline-rev", release]),
     )
 }
 
-fn deny(checks: &[&str]) -> Command {
+fn deny(checks: &str) -> Command {
     let mut command = cargo(["deny", "--all-features", "check"]);
-    command.args(checks);
+    command.args(words(checks));
     command
 }
 
 /// The list of vulnerabilities comes from the network, unlike anything else here.
 fn vulnerabilities() -> Result<Outcome> {
-    let mut deny = deny(&["advisories"]);
-    if path_lookup::find("cargo-deny").is_none() {
+    let mut deny = deny("advisories");
+    if programs::find("cargo-deny").is_none() {
         return with_tool("cargo-deny", &mut deny);
     }
     let (status, printed, errors) = run::capture(&mut deny)?;
@@ -224,7 +185,7 @@ fn vulnerabilities() -> Result<Outcome> {
 }
 
 fn with_tool(program: &str, command: &mut Command) -> Result<Outcome> {
-    if path_lookup::find(program).is_none() {
+    if programs::find(program).is_none() {
         return Ok(Outcome::Skipped(format!(
             "{program} is not installed (cargo install --locked {program})"
         )));

@@ -1,12 +1,14 @@
 //! The `diesel` command, with which a test compares the migrations with the schema that the code uses.
 
-use std::path::{Path, PathBuf};
+use std::env;
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use crate::cargo::{Workspace, cargo};
-use crate::{path_lookup, run};
+use crate::cargo::{cargo, target};
+use crate::run::words;
+use crate::{programs, run};
 
 /// The variable from which the tests get its path.
 pub(crate) const VARIABLE: &str = "DIESEL_CLI";
@@ -15,14 +17,18 @@ const VERSION: &str = "2.3";
 
 /// Its path, if the machine has it already.
 pub(crate) fn found() -> Result<Option<PathBuf>> {
-    let own = std::env::var_os(VARIABLE).map(PathBuf::from);
-    let candidates = own
+    let own = env::var_os(VARIABLE).map(PathBuf::from);
+    let mut candidates = own
         .into_iter()
-        .chain(path_lookup::find("diesel"))
-        .chain([installed()?]);
-    Ok(candidates
-        .into_iter()
-        .find(|path| path.is_file() && fits(path)))
+        .chain(programs::find("diesel"))
+        .chain([target()?.join("tools/bin/diesel")]);
+    // `diesel`, ` Version: 2.3.14`, ..; or `diesel 2.3.0`
+    let fits = |program: &PathBuf| {
+        let mut command = Command::new(program);
+        let printed = run::output(command.arg("--version")).unwrap_or_default();
+        words(&printed).any(|word| word.starts_with(&format!("{VERSION}.")))
+    };
+    Ok(candidates.find(|path| path.is_file() && fits(path)))
 }
 
 /// Its path, after installing it if need be.
@@ -30,61 +36,21 @@ pub(crate) fn path() -> Result<PathBuf> {
     if let Some(path) = found()? {
         return Ok(path);
     }
-    let root = tools()?;
+    let root = target()?.join("tools");
     println!(
         "xtask: installing diesel_cli {VERSION} in {}, which takes some minutes, but only once",
         root.display()
     );
-    let version = format!("~{VERSION}");
-    let mut install = cargo([
-        "install",
-        "diesel_cli",
-        "--version",
-        &version,
-        "--locked",
-        "--no-default-features",
-    ]);
+    // Without optimization: it is built once and used for seconds.
+    let mut install = cargo(words(
+        "install diesel_cli --locked --debug --no-default-features --features postgres,mysql,sqlite-bundled --root",
+    ));
     install
-        .args(["--features", "postgres,mysql,sqlite-bundled", "--root"])
-        .arg(root);
+        .arg(&root)
+        .args(["--version", &format!("~{VERSION}")]);
     let status = run::run(&mut install)?;
     if !status.success() {
         bail!("cargo install diesel_cli has failed ({status})");
     }
-    installed()
-}
-
-fn tools() -> Result<PathBuf> {
-    Ok(Workspace::load()?.target()?.join("tools"))
-}
-
-fn installed() -> Result<PathBuf> {
-    Ok(tools()?.join("bin").join("diesel"))
-}
-
-fn fits(program: &Path) -> bool {
-    let printed = run::output(Command::new(program).arg("--version"));
-    printed.is_ok_and(|printed| has_version(&printed))
-}
-
-/// Told by any word of what it prints, as that looks different from version to version.
-fn has_version(printed: &str) -> bool {
-    let begin = format!("{VERSION}.");
-    printed
-        .split_whitespace()
-        .any(|word| word.starts_with(&begin))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::has_version;
-
-    #[test]
-    fn versions() {
-        assert!(has_version(
-            "diesel \n Version: 2.3.14\n Supported Backends: postgres mysql sqlite"
-        ));
-        assert!(has_version("diesel 2.3.0"));
-        assert!(!has_version("diesel \n Version: 2.2.3\n"));
-    }
+    Ok(root.join("bin/diesel"))
 }

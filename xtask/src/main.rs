@@ -1,45 +1,33 @@
 //! `cargo xtask`: tests and checks of diesel-locks, with the database servers that they need.
 //!
 //! `cargo xtask test` starts private, throw-away servers, runs every test on them and stops them again, whichever way it
-//! ends; see `plan.rs` for where the servers come from and `cleanup_process.rs` for how they are stopped.
+//! ends; see `servers.rs` for where the servers come from and `cleanup.rs` for how they are stopped.
 
-mod arguments;
 mod cargo;
 mod check;
-mod cleanup_process;
-mod clock;
+mod cleanup;
 mod clusters;
-mod database_url;
 mod diesel_cli;
 mod docker;
-mod engine;
-mod interrupt;
-mod locale_de;
 mod messages;
 mod mysql;
-mod mysql_handshake;
-mod path_lookup;
-mod pgbouncer;
-mod plan;
 mod postgres;
+mod private;
+mod programs;
 mod release;
 mod requirements;
 mod run;
-mod run_dir;
-mod server;
-mod server_role;
 mod servers;
 mod setup;
-mod spawn;
 mod test;
 mod torture;
-mod unpacked;
+mod url;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::arguments::ServerArguments;
+use crate::servers::ServerArguments;
 
 /// Tests and checks of diesel-locks, with the database servers that they need.
 #[derive(Parser)]
@@ -85,7 +73,7 @@ enum Task {
         #[command(flatten)]
         servers: ServerArguments,
     },
-    /// The process that stops the servers when this one has ended (see `cleanup_process.rs`).
+    /// The process that stops the servers when this one has ended (see `cleanup.rs`).
     #[command(hide = true)]
     CleanupProcess,
 }
@@ -93,9 +81,9 @@ enum Task {
 fn main() -> ExitCode {
     let task = Arguments::parse().command;
     if matches!(task, Task::CleanupProcess) {
-        return cleanup_process::serve();
+        return cleanup::serve();
     }
-    let result = interrupt::watch().and_then(|()| match task {
+    let result = cleanup::start().and_then(|()| match task {
         Task::Test {
             servers,
             test_arguments,
@@ -108,17 +96,10 @@ fn main() -> ExitCode {
         Task::Setup { servers } => setup::setup(&servers),
         Task::CleanupProcess => unreachable!("handled above"),
     });
-    match result {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            let interrupted = interrupt::exit_code(&error);
-            if interrupted.is_some() {
-                // Whatever else the signal made fail does not matter.
-                eprintln!("xtask: {}", error.root_cause());
-            } else {
-                eprintln!("xtask: {error:#}");
-            }
-            ExitCode::from(interrupted.unwrap_or(1))
-        }
-    }
+    let code = result.unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        1
+    });
+    cleanup::finish();
+    ExitCode::from(code)
 }

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
-use crate::cargo::{FEATURES, PACKAGE, cargo};
-use crate::engine::Engine;
+use crate::cargo::{ALL, cargo};
+use crate::programs::entries;
 use crate::release::Release;
 use crate::run;
+use crate::servers::Engine;
 
 /// The tests, which the library ignores unless they are named.
 const TESTS: &str = "error::classify::server_messages";
@@ -24,23 +25,17 @@ pub(crate) fn messages() -> Result<u8> {
     let mut mysql = vec![mysql_languages(Path::new(SHARE))?];
     let mut postgres = vec![postgres_languages(Path::new(SHARE))?];
     for release in Release::value_variants() {
-        release.fetch()?;
-        let share = release.share();
+        release.unpacked().fetch()?;
+        let share = release.usr().join("share");
         match release.engine() {
             Engine::Mysql => mysql.push(mysql_languages(&share)?),
             Engine::Postgres => postgres.push(postgres_languages(&share)?),
             Engine::Sqlite => {}
         }
     }
-    let mut tests = cargo([
-        "test",
-        "--package",
-        PACKAGE,
-        "--features",
-        FEATURES,
-        "--lib",
-    ]);
+    let mut tests = cargo(["test", "--lib"]);
     tests
+        .args(ALL)
         .args(["--", "--include-ignored", TESTS])
         .env(MYSQL_MESSAGES, join_paths(mysql)?)
         .env(POSTGRES_MESSAGES, join_paths(postgres)?);
@@ -49,10 +44,9 @@ pub(crate) fn messages() -> Result<u8> {
 
 /// The directory with a directory for each language of MySQL or MariaDB.
 fn mysql_languages(share: &Path) -> Result<PathBuf> {
-    let mut directories = ["mariadb", "mysql"]
+    ["mariadb", "mysql"]
         .map(|name| share.join(name))
-        .into_iter();
-    directories
+        .into_iter()
         .find(|directory| directory.join("english/errmsg.sys").is_file())
         .with_context(|| missing(share, "a MariaDB or MySQL server", "english/errmsg.sys"))
 }
@@ -60,21 +54,15 @@ fn mysql_languages(share: &Path) -> Result<PathBuf> {
 /// The directory with a directory for each language of PostgreSQL.
 fn postgres_languages(share: &Path) -> Result<PathBuf> {
     // Ubuntu moves translations into packages and a directory of their own.
-    let mut directories = ["locale", "locale-langpack"]
-        .map(|name| share.join(name))
-        .into_iter();
     let has_messages = |directory: &PathBuf| {
-        let files = directory
-            .join("de/LC_MESSAGES")
-            .read_dir()
-            .into_iter()
-            .flatten()
-            .flatten();
-        files
-            .into_iter()
-            .any(|file| file.file_name().to_string_lossy().starts_with("postgres-"))
+        entries(directory.join("de/LC_MESSAGES")).any(|file| {
+            let name = file.file_name().unwrap_or_default();
+            name.to_string_lossy().starts_with("postgres-")
+        })
     };
-    directories
+    ["locale", "locale-langpack"]
+        .map(|name| share.join(name))
+        .into_iter()
         .find(has_messages)
         .with_context(|| missing(share, "PostgreSQL", "de/LC_MESSAGES/postgres-<version>.mo"))
 }

@@ -1,130 +1,146 @@
-//! Starting a private MariaDB or MySQL.
+//! MariaDB and MySQL: private servers, and one that is there already.
+
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
+use nix::unistd::User;
 
-use crate::cleanup_process::CleanupProcess;
-use crate::database_url;
-use crate::mysql_handshake;
-use crate::path_lookup::{self, MysqlServer};
-use crate::run;
-use crate::run_dir::{RunDir, account, free_port};
-use crate::server::Server;
-use crate::server_role::ServerRole;
+use crate::cleanup::start_server;
+use crate::private::{RunDir, ServerRole, account, free_port};
+use crate::programs::{self, MysqlServer};
+use crate::run::words;
+use crate::servers::{Server, Source};
+use crate::{docker, run, url};
 
 /// Settings of every private server: tests open many connections.
-const SETTINGS: [&str; 2] = ["--max-connections=400", "--innodb-buffer-pool-size=256M"];
-/// Further settings for data that last for one run and need not survive a crash of the machine.
-const NOT_DURABLE: [&str; 2] = ["--innodb-flush-log-at-trx-commit=0", "--skip-log-bin"];
+pub(crate) const SETTINGS: &str = "--max-connections=400 --innodb-buffer-pool-size=256M";
+/// For data that last for one run and need not survive a crash of the machine.
+pub(crate) const NOT_DURABLE: &str = "--innodb-flush-log-at-trx-commit=0 --skip-log-bin";
+/// A second port, and a directory that Debian's packages make and Debian's own server uses.
+pub(crate) const ONLY_MYSQL: &str = "--mysqlx=OFF --secure-file-priv=NULL";
 
 /// The settings for the server's command line.
 pub(crate) fn settings(durable: bool) -> impl Iterator<Item = &'static str> {
-    SETTINGS
-        .into_iter()
-        .chain(NOT_DURABLE.into_iter().filter(move |_| !durable))
+    words(SETTINGS).chain(words(if durable { "" } else { NOT_DURABLE }))
 }
 
-/// Starts a private server, whichever of the two the machine has.
-pub(crate) fn start(
-    run_dir: &RunDir,
-    cleanup: &mut CleanupProcess,
-    role: ServerRole,
-) -> Result<Server> {
-    let found = path_lookup::mysql_server().context("there is no MariaDB or MySQL server")?;
-    start_program(&found, run_dir, cleanup, role)
-}
-
-/// Starts a private server of this kind.
-pub(crate) fn start_program(
-    found: &MysqlServer,
-    run_dir: &RunDir,
-    cleanup: &mut CleanupProcess,
-    role: ServerRole,
-) -> Result<Server> {
-    let account = account(&["mysql", "nobody"])?;
-    let account = account.as_ref();
-    // Both may run side by side.
-    let name = match found {
-        MysqlServer::MariaDb { .. } => role.name("mariadb"),
-        MysqlServer::Mysql { .. } => role.name("mysql"),
-    };
-    let data = run_dir.directory(&name, account)?;
-    let sockets = run_dir.directory(&format!("{name}-sockets"), account)?;
-    let log = format!("{name}.log");
-
-    // `root` without a password, over TCP too: a socket would do for this process, but not for the client libraries.
-    let (program, mut install) = match found {
-        MysqlServer::MariaDb {
-            server, install, ..
-        } => {
-            let mut command = run_dir.command(install, account);
-            command.args([
-                "--no-defaults",
-                "--auth-root-authentication-method=normal",
-                "--skip-test-db",
-            ]);
-            (server, command)
+/// The server of this source, after starting it.
+pub(crate) fn open(source: &Source, run_dir: &RunDir, role: ServerRole) -> Result<Server> {
+    match source {
+        Source::Url(variable) => external(variable),
+        Source::Docker(image) => docker::start_mysql(image, run_dir.durable),
+        Source::Private => start(&programs::mysql()?, "private", run_dir, role),
+        Source::Release(release) => {
+            start(&release.mysql_server(), &release.origin(), run_dir, role)
         }
-        MysqlServer::Mysql { server, .. } => {
-            let mut command = run_dir.command(server, account);
-            command.args(["--no-defaults", "--initialize-insecure"]);
-            (server, command)
-        }
-    };
-    let mut datadir = std::ffi::OsString::from("--datadir=");
-    datadir.push(&data);
-    let base = found
-        .base()
-        .map(|base| format!("--basedir={}", base.display()));
-    run::output(install.args(&base).arg(&datadir))?;
-
-    let port = free_port()?;
-    let mut command = role.command(run_dir, program, account, &log)?;
-    command
-        .arg("--no-defaults")
-        .args(&base)
-        .arg(&datadir)
-        .args(["--bind-address=127.0.0.1", &format!("--port={port}")]);
-    command.args([
-        format!("--socket={}", sockets.join("s").display()),
-        format!("--pid-file={}", sockets.join("pid").display()),
-    ]);
-    if matches!(found, MysqlServer::Mysql { .. }) {
-        // A second port, and a directory that Debian's packages make and Debian's own server uses.
-        command.args(["--mysqlx=OFF", "--secure-file-priv=NULL"]);
     }
-    // The data need not survive a crash, so writes need not reach the disk.
+}
+
+/// The user that servers run as.
+pub(crate) fn server_account() -> Result<Option<User>> {
+    account(&["mysql", "nobody"])
+}
+
+impl MysqlServer {
+    /// Makes a data directory, with a `root` without a password, over TCP too: a socket would do for this process, but not for
+    /// the client libraries.
+    pub(crate) fn create_data(
+        &self,
+        run_dir: &RunDir,
+        name: &str,
+        user: Option<&User>,
+    ) -> Result<()> {
+        let data = run_dir.directory(name, user)?;
+        let program = self.install.as_ref().unwrap_or(&self.server);
+        let mut command = run_dir.command(program, user);
+        self.add_directories(&mut command, &data);
+        command.args(words(if self.install.is_some() {
+            "--auth-root-authentication-method=normal --skip-test-db"
+        } else {
+            "--initialize-insecure"
+        }));
+        run::output(&mut command)?;
+        Ok(())
+    }
+
+    /// The first options of each command.
+    pub(crate) fn add_directories(&self, command: &mut Command, data: &Path) {
+        command.arg("--no-defaults");
+        command.args(
+            self.base
+                .as_ref()
+                .map(|base| format!("--basedir={}", base.display())),
+        );
+        command.arg(format!("--datadir={}", data.display()));
+    }
+}
+
+/// Has the server listen on this port, and waits until it does. Returns its URL, its name and its version.
+pub(crate) fn listen(command: &mut Command, sockets: &Path, port: u16) -> Result<(String, String)> {
+    command.args([
+        "--bind-address=127.0.0.1".to_owned(),
+        format!("--port={port}"),
+        format!("--socket={}", sockets.join(port.to_string()).display()),
+        format!(
+            "--pid-file={}",
+            sockets.join(format!("{port}.pid")).display()
+        ),
+    ]);
+    let url = format!("mysql://root@127.0.0.1:{port}/mysql");
+    let title = start_server(command, Signal::SIGKILL, || url::mysql_version(&url))?;
+    Ok((url, title))
+}
+
+/// Starts a server of this kind.
+pub(crate) fn start(
+    programs: &MysqlServer,
+    origin: &str,
+    run_dir: &RunDir,
+    role: ServerRole,
+) -> Result<Server> {
+    let user = server_account()?;
+    let user = user.as_ref();
+    // Both may run side by side.
+    let name = role.name(if programs.install.is_some() {
+        "mariadb"
+    } else {
+        "mysql"
+    });
+    programs.create_data(run_dir, &name, user)?;
+    let sockets = run_dir.directory(&format!("{name}-sockets"), user)?;
+    let log = format!("{name}.log");
+    let mut command = role.command(run_dir, &programs.server, user, &log)?;
+    programs.add_directories(&mut command, &run_dir.path(&name));
+    if programs.install.is_none() {
+        command.args(words(ONLY_MYSQL));
+    }
     command.args(settings(role.durable(run_dir)));
     command.args(
         role.connections()
             .map(|most| format!("--max-connections={most}")),
     );
-    let server = cleanup.start_server(&mut command, Signal::SIGKILL)?;
-
-    let title = cleanup.wait_for(server, || {
-        mysql_handshake::version(&("127.0.0.1".into(), port))
-    });
-    let title =
-        title.with_context(|| format!("the server has not started\n{}", run_dir.log(&log)))?;
+    let port = free_port()?;
+    let (url, title) = listen(&mut command, &sockets, port).with_context(|| run_dir.log(&log))?;
     Ok(Server {
         title,
-        origin: "private".into(),
-        url: format!("mysql://root@127.0.0.1:{port}/mysql"),
+        origin: origin.into(),
+        url,
         has_locale_de: false,
-        kill: role.kill_command(run_dir, &sockets.join("pid"))?,
+        kill: role.kill_command(run_dir, &sockets.join(format!("{port}.pid")))?,
     })
 }
 
 /// A server that is there already.
-pub(crate) fn external(url: &str, variable: &str) -> Result<Server> {
-    let address =
-        database_url::address(url, 3306).with_context(|| format!("{variable} names no host"))?;
-    let title = mysql_handshake::version(&address)
+fn external(variable: &str) -> Result<Server> {
+    let url = url::required(variable)?;
+    let title = url::mysql_version(&url)
         .with_context(|| format!("the server of {variable} does not answer"))?;
     Ok(Server {
         title,
         origin: format!("of {variable}"),
-        url: url.into(),
+        url,
         has_locale_de: false,
         kill: None,
     })

@@ -1,181 +1,202 @@
-//! Starting a private PostgreSQL, and asking one its version.
+//! PostgreSQL: private servers, which speak German when asked to, and one that is there already.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 
-use crate::cleanup_process::CleanupProcess;
-use crate::database_url;
-use crate::locale_de;
-use crate::path_lookup;
-use crate::run;
-use crate::run_dir::{RunDir, account, free_port};
-use crate::server::Server;
-use crate::server_role::ServerRole;
+use crate::cleanup::start_server;
+use crate::private::{RunDir, ServerRole, account, free_port};
+use crate::run::words;
+use crate::servers::{Server, Source};
+use crate::{docker, programs, run, url};
 
 /// Settings of every private server: tests open many connections.
-const SETTINGS: [&str; 3] = [
-    "max_connections=300",
-    "max_prepared_transactions=10",
-    "shared_buffers=256MB",
-];
+const SETTINGS: &str =
+    "-c max_connections=300 -c max_prepared_transactions=10 -c shared_buffers=256MB";
+/// For data that last for one run and need not survive a crash of the machine.
+const NOT_DURABLE: &str = " -c fsync=off";
+
+/// What makes a server say [`EXPECTED_MESSAGE`] when it speaks German: a test has to see that errors are recognised whichever
+/// language the server speaks.
+pub(crate) const GERMAN_QUERY: [&str; 4] =
+    ["-c", "SET lc_messages = 'de_DE.UTF-8'", "-c", "SELECT 1/0"];
+/// Part of PostgreSQL's German message for a division by zero.
+pub(crate) const EXPECTED_MESSAGE: &str = "Division durch Null";
+/// What the locale is made of, from Debian's package `locales`.
+const LOCALE_SOURCE: &str = "/usr/share/i18n/locales/de_DE";
 
 /// The settings for the server's command line.
 pub(crate) fn settings(durable: bool) -> impl Iterator<Item = &'static str> {
-    // Data that last for one run need not survive a crash of the machine.
-    SETTINGS
-        .into_iter()
-        .chain((!durable).then_some("fsync=off"))
-        .flat_map(|setting| ["-c", setting])
+    words(SETTINGS).chain(words(if durable { "" } else { NOT_DURABLE }))
 }
 
-/// Starts a private server that speaks German when asked to, of the machine's newest version.
-pub(crate) fn start(
-    run_dir: &RunDir,
-    cleanup: &mut CleanupProcess,
-    role: ServerRole,
-) -> Result<Server> {
-    let programs = path_lookup::postgres_directory().context("there is no PostgreSQL server")?;
-    start_program(&programs, run_dir, cleanup, role)
+/// The server of this source, after starting it.
+pub(crate) fn open(source: &Source, run_dir: &RunDir, role: ServerRole) -> Result<Server> {
+    match source {
+        Source::Url(variable) => external(variable),
+        Source::Docker(image) => docker::start_postgres(image, run_dir.durable),
+        Source::Private => start(&programs::postgres()?, "private", run_dir, role),
+        Source::Release(release) => start(&release.bin(), &release.origin(), run_dir, role),
+    }
 }
 
 /// Starts a server with the programs of this directory.
-pub(crate) fn start_program(
-    programs: &Path,
-    run_dir: &RunDir,
-    cleanup: &mut CleanupProcess,
-    role: ServerRole,
-) -> Result<Server> {
+fn start(programs: &Path, origin: &str, run_dir: &RunDir, role: ServerRole) -> Result<Server> {
     let account = account(&["postgres", "nobody"])?;
     let account = account.as_ref();
     let data = run_dir.directory(&role.name("postgres"), account)?;
     let sockets = run_dir.directory(&role.name("postgres-sockets"), account)?;
-    let log = role.name("postgres.log");
     let locales = run_dir.path(&role.name("locales"));
-    locale_de::create_locale(&locales)?;
+    create_locale(&locales)?;
 
     let mut initdb = run_dir.command(&programs.join("initdb"), account);
-    initdb.args([
-        "--auth=trust",
-        "--username=postgres",
-        "--locale=C",
-        "--encoding=UTF8",
-        "--no-sync",
-        "--pgdata",
-    ]);
+    initdb.args(words(
+        "--auth=trust --username=postgres --locale=C --encoding=UTF8 --no-sync --pgdata",
+    ));
     // Killed, it would leave a piece of shared memory behind.
     run::uninterrupted_output(initdb.arg(&data))?;
 
-    let port = free_port()?;
-    let program = programs.join("postgres");
-    let mut command = role.command(run_dir, &program, account, &log)?;
-    command.arg("-D").arg(&data).arg("-k").arg(&sockets).args([
-        "-p",
-        &port.to_string(),
-        "-c",
-        "listen_addresses=127.0.0.1",
-    ]);
+    let log = role.name("postgres.log");
+    let mut command = role.command(run_dir, &programs.join("postgres"), account, &log)?;
     command
-        .args(settings(role.durable(run_dir)))
-        .args(
-            role.connections()
-                .map(|most| format!("-cmax_connections={most}")),
-        )
+        .arg("-D")
+        .arg(&data)
+        .arg("-k")
+        .arg(&sockets)
         .env("LOCPATH", &locales);
-    // Its immediate shutdown, which also ends the processes of the connections: they are in no group with the server.
-    let server = cleanup.start_server(&mut command, Signal::SIGQUIT)?;
-
-    let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
-    let version = cleanup.wait_for(server, || version(&programs.join("psql"), &url));
-    let version =
-        version.with_context(|| format!("PostgreSQL has not started\n{}", run_dir.log(&log)))?;
-    let (_, _, errors) = run::capture(
-        psql(&programs.join("psql"), &url)
-            .args(locale_de::QUERY.iter().flat_map(|query| ["-c", query])),
-    )?;
-    if !errors.contains(locale_de::EXPECTED_MESSAGE) {
+    command.args(settings(role.durable(run_dir)));
+    command.args(
+        role.connections()
+            .map(|most| format!("-cmax_connections={most}")),
+    );
+    let (url, version) = listen(programs, &mut command).with_context(|| run_dir.log(&log))?;
+    let (_, _, errors) = run::capture(psql(programs.join("psql"), &url).args(GERMAN_QUERY))?;
+    if !errors.contains(EXPECTED_MESSAGE) {
+        let errors = errors.trim_end();
         bail!(
-            "the private PostgreSQL does not speak German, which a test needs; it said: {}",
-            errors.trim_end()
+            "the private PostgreSQL does not speak German, which a test needs; it said: {errors}"
         );
     }
     Ok(Server {
         title: format!("PostgreSQL {version}"),
-        origin: "private".into(),
+        origin: origin.into(),
         url,
         has_locale_de: true,
         kill: role.kill_command(run_dir, &data.join("postmaster.pid"))?,
     })
 }
 
+/// Starts the server on a free port. Returns its URL and version.
+fn listen(programs: &Path, command: &mut Command) -> Result<(String, String)> {
+    let port = free_port()?;
+    command.args(["-p", &port.to_string(), "-c", "listen_addresses=127.0.0.1"]);
+    let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
+    // Its immediate shutdown, which also ends the processes of the connections: they are in no group with the server.
+    let version = start_server(command, Signal::SIGQUIT, || {
+        version(psql(programs.join("psql"), &url))
+    })?;
+    Ok((url, version))
+}
+
 /// Starts a hot standby of a private server; the answer is its URL.
-pub(crate) fn start_standby(
-    run_dir: &RunDir,
-    cleanup: &mut CleanupProcess,
-    primary: &Server,
-) -> Result<String> {
-    let programs = path_lookup::postgres_directory().context("there is no PostgreSQL server")?;
+pub(crate) fn start_standby(run_dir: &RunDir, primary: &Server) -> Result<String> {
+    let programs = programs::postgres()?;
     let account = account(&["postgres", "nobody"])?;
     let account = account.as_ref();
     let data = run_dir.directory("standby", account)?;
     let mut copy = run_dir.command(&programs.join("pg_basebackup"), account);
-    copy.args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync"])
-        .args(["--dbname", &primary.url, "--pgdata"]);
-    run::output(copy.arg(&data))?;
-    let port = free_port()?;
-    let log = "standby.log";
-    let program = programs.join("postgres");
-    let mut command = ServerRole::Regular.command(run_dir, &program, account, log)?;
+    copy.args(words("--write-recovery-conf --checkpoint=fast --no-sync"));
+    run::output(copy.args(["--dbname", &primary.url, "--pgdata"]).arg(&data))?;
+    let (role, log) = (ServerRole::Regular, "standby.log");
+    let mut command = role.command(run_dir, &programs.join("postgres"), account, log)?;
     command
         .arg("-D")
         .arg(&data)
-        .args(["-c", "unix_socket_directories="])
-        .args(["-p", &port.to_string(), "-c", "listen_addresses=127.0.0.1"])
-        .args(settings(false));
-    let server = cleanup.start_server(&mut command, Signal::SIGQUIT)?;
-    let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
-    cleanup
-        .wait_for(server, || version(&programs.join("psql"), &url))
-        .with_context(|| format!("the standby has not started\n{}", run_dir.log(log)))?;
+        .args(["-c", "unix_socket_directories="]);
+    command.args(settings(false));
+    let (url, _) = listen(&programs, &mut command).with_context(|| run_dir.log(log))?;
     Ok(url)
 }
 
 /// A server that is there already.
-pub(crate) fn external(url: &str, variable: &str) -> Result<Server> {
-    if let Some(address) = database_url::address(url, 5432) {
-        database_url::connect(&address)
+fn external(variable: &str) -> Result<Server> {
+    let url = url::required(variable)?;
+    if url::has_host(&url) {
+        url::connect(&url, 5432)
             .with_context(|| format!("the server of {variable} does not answer"))?;
     }
     // The server sends its version after a login only, so psql asks for it. Without psql the version is not shown.
-    let version = path_lookup::find("psql").and_then(|psql| version(&psql, url).ok());
+    let version = programs::find("psql").and_then(|program| version(psql(program, &url)).ok());
+    let version = version.as_deref().unwrap_or("of unknown version");
     Ok(Server {
-        title: format!(
-            "PostgreSQL {}",
-            version.as_deref().unwrap_or("of unknown version")
-        ),
+        title: format!("PostgreSQL {version}"),
         origin: format!("of {variable}"),
-        url: url.into(),
+        url,
         has_locale_de: false,
         kill: None,
     })
 }
 
-/// The version of the server that `url` names.
-fn version(program: &Path, url: &str) -> Result<String> {
-    let printed = run::output(psql(program, url).args(["-c", "SHOW server_version"]))?;
+/// The version of the server that psql connects to.
+pub(crate) fn version(mut psql: Command) -> Result<String> {
+    let printed = run::output(psql.args(["-c", "SHOW server_version"]))?;
     Ok(printed
-        .split_whitespace()
+        .split(' ')
         .next()
         .unwrap_or_default()
+        .trim()
         .to_owned())
 }
 
-fn psql(program: &Path, url: &str) -> Command {
+fn psql(program: PathBuf, url: &str) -> Command {
     let mut command = Command::new(program);
     command
-        .args(["--no-psqlrc", "--no-password", "-At", "-d", url])
-        .env("PGCONNECT_TIMEOUT", "5");
+        .args(words("--no-psqlrc --no-password -At -d"))
+        .arg(url);
+    command.env("PGCONNECT_TIMEOUT", "5");
     command
+}
+
+/// Whether a German locale can be made.
+pub(crate) fn can_create_locale() -> bool {
+    programs::find("localedef").is_some() && Path::new(LOCALE_SOURCE).exists()
+}
+
+/// Makes a German locale in `directory`, which is then what `LOCPATH` has to name.
+fn create_locale(directory: &Path) -> Result<()> {
+    fs::create_dir(directory)?;
+    let localedef = programs::find("localedef").context("there is no localedef")?;
+    let made = directory.join("de_DE.UTF-8");
+    // Its exit code is that of an error for warnings too.
+    let (_, _, errors) = run::capture(
+        Command::new(localedef)
+            .args(words("-i de_DE -f UTF-8"))
+            .arg(&made),
+    )?;
+    if !made.join("LC_MESSAGES").exists() {
+        bail!(
+            "localedef has not made {}: {}",
+            made.display(),
+            errors.trim_end()
+        );
+    }
+    Ok(())
+}
+
+/// Whether the German messages of the PostgreSQL in this directory are installed.
+pub(crate) fn has_german_messages(directory: &Path) -> bool {
+    // `postgres (PostgreSQL) 15.20 (Debian 15.20-0+deb12u1)`
+    let version = programs::version(&directory.join("postgres")).unwrap_or_default();
+    let version = version.split_once(") ").map_or("", |(_, version)| version);
+    let major = version.split(|c: char| !c.is_ascii_digit()).next();
+    let file = format!("de/LC_MESSAGES/postgres-{}.mo", major.unwrap_or_default());
+    let own = run::output(Command::new(directory.join("pg_config")).arg("--localedir"));
+    let own = own.unwrap_or_else(|_| "/usr/share/locale".to_owned());
+    // Ubuntu moves translations into packages and a directory of their own.
+    [own.trim(), "/usr/share/locale-langpack"]
+        .iter()
+        .any(|locales| Path::new(locales).join(&file).exists())
 }

@@ -1,10 +1,11 @@
 //! What the tests require of the machine, and what of it is missing.
 
-use std::path::Path;
+use std::fs;
 use std::process::Command;
 
-use crate::plan::{Plan, Source};
-use crate::{locale_de, path_lookup, run};
+use crate::run::{self, words};
+use crate::servers::{Plan, Source};
+use crate::{postgres, programs};
 
 /// Something that the tests require of the machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,45 +28,48 @@ pub(crate) enum Requirement {
 }
 
 impl Requirement {
-    /// A description for messages.
-    pub(crate) fn description(self) -> &'static str {
+    /// A description for messages, and the Debian packages that it is in.
+    fn facts(self) -> (&'static str, &'static str) {
         match self {
-            Self::PostgresServer => "a PostgreSQL server (initdb, postgres, psql)",
-            Self::MariadbServer => {
-                "a MariaDB or MySQL server (mariadbd and mariadb-install-db, or mysqld)"
-            }
-            Self::Locales => "what a German locale is made of (localedef, /usr/share/i18n)",
-            Self::German => "PostgreSQL's messages in German",
-            Self::PgBouncer => "PgBouncer, a pooler (pgbouncer)",
-            Self::PostgresClient => "PostgreSQL's client library (libpq)",
-            Self::MysqlClient => {
-                "MySQL's or MariaDB's client library (libmysqlclient or libmariadb)"
-            }
-            Self::PkgConfig => "pkg-config",
-            Self::Faketime => "a library that sets a program's clock (libfaketime)",
-            Self::Browser => "Chromium and its WebDriver (chromium, chromedriver)",
+            Self::PostgresServer => ("a PostgreSQL server (initdb, postgres, psql)", "postgresql"),
+            // Without `-core` it would make and start the machine's own server.
+            Self::MariadbServer => (
+                "a MariaDB or MySQL server (mariadbd and mariadb-install-db, or mysqld)",
+                "mariadb-server-core mariadb-client-core",
+            ),
+            Self::Locales => (
+                "what a German locale is made of (localedef, /usr/share/i18n)",
+                "locales",
+            ),
+            Self::German if ubuntu() => ("PostgreSQL's messages in German", "language-pack-de"),
+            // In a package that is there already, or in that of the server; see install.sh.
+            Self::German => ("PostgreSQL's messages in German", ""),
+            Self::PgBouncer => ("PgBouncer, a pooler (pgbouncer)", "pgbouncer"),
+            Self::PostgresClient => ("PostgreSQL's client library (libpq)", "libpq-dev"),
+            Self::MysqlClient => (
+                "MySQL's or MariaDB's client library (libmysqlclient or libmariadb)",
+                "libmariadb-dev",
+            ),
+            Self::PkgConfig => ("pkg-config", "pkg-config"),
+            Self::Faketime => (
+                "a library that sets a program's clock (libfaketime)",
+                "libfaketime",
+            ),
+            // Ubuntu's packages of that name install a snap, which containers can't run.
+            Self::Browser if ubuntu() => ("Chromium and its WebDriver", ""),
+            Self::Browser => (
+                "Chromium and its WebDriver (chromium, chromedriver)",
+                "chromium chromium-driver",
+            ),
         }
     }
 
-    /// The Debian packages that it is in.
-    pub(crate) fn packages(self) -> &'static [&'static str] {
-        match self {
-            Self::PostgresServer => &["postgresql"],
-            // Without `-core` it would make and start the machine's own server.
-            Self::MariadbServer => &["mariadb-server-core", "mariadb-client-core"],
-            Self::Locales => &["locales"],
-            Self::German if ubuntu() => &["language-pack-de"],
-            // In a package that is there already, or in that of the server; see install.sh.
-            Self::German => &[],
-            Self::PgBouncer => &["pgbouncer"],
-            Self::PostgresClient => &["libpq-dev"],
-            Self::MysqlClient => &["libmariadb-dev"],
-            Self::PkgConfig => &["pkg-config"],
-            Self::Faketime => &["libfaketime"],
-            // Ubuntu's packages of that name install a snap, which containers can't run.
-            Self::Browser if ubuntu() => &[],
-            Self::Browser => &["chromium", "chromium-driver"],
-        }
+    pub(crate) fn description(self) -> &'static str {
+        self.facts().0
+    }
+
+    pub(crate) fn packages(self) -> impl Iterator<Item = &'static str> {
+        words(self.facts().1)
     }
 
     /// Whether it is needed to build the tests, so that no server elsewhere makes up for it.
@@ -94,47 +98,37 @@ pub(crate) fn missing(plan: &Plan) -> Vec<Requirement> {
         }
     };
     if matches!(plan.postgres, Some(Source::Private | Source::Release(_))) {
-        require(Requirement::Locales, locale_de::can_create_locale());
+        require(Requirement::Locales, postgres::can_create_locale());
     }
     if plan.postgres == Some(Source::Private) {
-        let server = path_lookup::postgres_directory();
+        let server = programs::postgres().ok();
         require(Requirement::PostgresServer, server.is_some());
         // Unknown before there is a server, whose version they have to match.
-        require(
-            Requirement::German,
-            server.is_none_or(|directory| locale_de::messages_available(&directory)),
-        );
+        let german = server.is_none_or(|it| postgres::has_german_messages(&it));
+        require(Requirement::German, german);
     }
     if plan.postgres.is_some() {
         require(
             Requirement::PgBouncer,
-            path_lookup::find("pgbouncer").is_some(),
+            programs::find("pgbouncer").is_some(),
         );
     }
     if plan.mysql.contains(&Source::Private) {
-        require(
-            Requirement::MariadbServer,
-            path_lookup::mysql_server().is_some(),
-        );
+        require(Requirement::MariadbServer, programs::mysql().is_ok());
     }
     if plan.faketime {
-        require(Requirement::Faketime, path_lookup::faketime().is_some());
+        require(Requirement::Faketime, programs::faketime().is_some());
     }
     if plan.browser {
-        require(Requirement::Browser, path_lookup::has_browser());
+        require(Requirement::Browser, programs::has_browser());
     }
-    let pkg_config = path_lookup::find("pkg-config").is_some();
+    let pkg_config = programs::find("pkg-config").is_some();
     let answers = |program: &str, arguments: &[&str]| {
         run::output(Command::new(program).args(arguments)).is_ok()
     };
-    let library = |names: &[&str]| {
-        pkg_config
-            && names
-                .iter()
-                .any(|name| answers("pkg-config", &["--exists", name]))
-    };
-    let postgres = library(&["libpq"]) || answers("pg_config", &["--libdir"]);
-    let mysql = library(&MYSQL_LIBRARIES) || answers("mysql_config", &["--libs"]);
+    let library = |name: &&str| pkg_config && answers("pkg-config", &["--exists", name]);
+    let postgres = library(&"libpq") || answers("pg_config", &["--libdir"]);
+    let mysql = MYSQL_LIBRARIES.iter().any(library) || answers("mysql_config", &["--libs"]);
     require(Requirement::PkgConfig, pkg_config || (postgres && mysql));
     require(Requirement::PostgresClient, postgres);
     require(Requirement::MysqlClient, mysql);
@@ -142,7 +136,7 @@ pub(crate) fn missing(plan: &Plan) -> Vec<Requirement> {
 }
 
 /// Whether this is Ubuntu, which has packages of its own for translations.
-pub(crate) fn ubuntu() -> bool {
-    std::fs::read_to_string(Path::new("/etc/os-release"))
+fn ubuntu() -> bool {
+    fs::read_to_string("/etc/os-release")
         .is_ok_and(|text| text.lines().any(|line| line == "ID=ubuntu"))
 }

@@ -5,20 +5,19 @@ use std::process::{Command, Stdio};
 use anyhow::{Result, bail};
 use nix::unistd::geteuid;
 
-use crate::arguments::ServerArguments;
-use crate::database_url::{self, MARIADB_URL, MYSQL_URL, POSTGRES_URL};
-use crate::diesel_cli;
-use crate::docker;
-use crate::plan::{Plan, Source};
 use crate::requirements::{Requirement, missing};
-use crate::{interrupt, path_lookup, pgbouncer, run};
+use crate::servers::{Plan, ServerArguments, Source};
+use crate::{cleanup, diesel_cli, docker, programs, release, run, url};
 
 /// Installs packages; a file of its own, so that people can see what runs as root.
 const INSTALL: &str = include_str!("install.sh");
 
 /// `cargo xtask setup`.
 pub(crate) fn setup(arguments: &ServerArguments) -> Result<u8> {
-    prepare(Plan::requested(arguments))?;
+    let mut plan = Plan::requested(arguments);
+    // For the torture: two commands at the same time could not both install what they lack.
+    plan.faketime = true;
+    prepare(plan)?;
     diesel_cli::path()?;
     println!("xtask: everything that `cargo xtask test` needs is there");
     Ok(0)
@@ -27,36 +26,25 @@ pub(crate) fn setup(arguments: &ServerArguments) -> Result<u8> {
 /// Decides where the servers come from, after installing what is missing for it.
 pub(crate) fn prepare(mut plan: Plan) -> Result<Plan> {
     for source in plan.postgres.iter_mut().chain(&mut plan.mysql) {
-        if let Source::Release(release) = *source {
-            if release.is_available() {
-                release.fetch()?;
-            } else if docker::is_available() {
-                *source = Source::Docker(release.image());
-            } else {
-                bail!(
-                    "servers of other versions come from Debian's packages, for which apt-get and the package \
-                       debian-archive-keyring are needed, or from Docker"
-                );
+        match source {
+            Source::Release(release) if release.unpacked().is_available() => {
+                release.unpacked().fetch()?;
             }
+            Source::Release(release) if docker::is_available() => {
+                *source = Source::Docker(release.image());
+            }
+            Source::Release(_) => bail!(
+                "servers of other versions come from Debian's packages, for which apt-get and the package \
+                 debian-archive-keyring are needed, or from Docker"
+            ),
+            Source::Url(variable) => drop(url::required(variable)?),
+            Source::Private | Source::Docker(_) => {}
         }
     }
-    for source in plan.postgres.iter().chain(&plan.mysql) {
-        if let Source::Url(variable) = source {
-            database_url::required(variable)?;
-        }
-    }
-    let mut missing_requirements = missing(&plan);
-    let mut reason = "this machine has no apt-get, or no root and no passwordless sudo";
-    if let (false, Some(root)) = (missing_requirements.is_empty(), root()) {
-        install(&root, &missing_requirements)?;
-        missing_requirements = missing(&plan);
-        reason = "apt-get has not installed it, see above";
-    }
+    let (mut missing, reason) = install_missing(&plan)?;
     if plan.postgres.is_some() {
-        plan.pgbouncer = pgbouncer::path();
+        plan.pgbouncer = release::pgbouncer();
     }
-    // It is done without.
-    missing_requirements.retain(|requirement| *requirement != Requirement::Faketime);
     // Nothing else could stand in for them, and only some tests need them.
     for (needed, name, remedy) in [
         (
@@ -71,162 +59,130 @@ pub(crate) fn prepare(mut plan: Plan) -> Result<Plan> {
              CHROMIUM and CHROMEDRIVER to the paths of both",
         ),
     ] {
-        if missing_requirements.contains(&needed) {
-            missing_requirements.retain(|requirement| *requirement != needed);
+        if missing.contains(&needed) {
             println!("xtask: no {name}, without which some tests will fail: {reason}");
             println!("xtask: ({remedy})");
         }
     }
-    if missing_requirements.is_empty() {
+    missing.retain(|it| {
+        use Requirement::{Browser, Faketime, PgBouncer};
+
+        // Without a library that sets clocks, none is set.
+        !matches!(it, PgBouncer | Browser | Faketime)
+    });
+    if missing.is_empty() {
         return Ok(plan);
     }
-    let buildable = !missing_requirements
-        .iter()
-        .any(|requirement| requirement.is_for_build());
-    if buildable && docker::is_available() {
-        if missing_requirements
-            .iter()
-            .any(|requirement| requirement.is_for_postgres())
-        {
-            plan.postgres = Some(Source::Docker(docker::POSTGRES));
+    if !missing.iter().any(|it| it.is_for_build()) && docker::is_available() {
+        if missing.iter().any(|it| it.is_for_postgres()) {
+            plan.postgres = Some(Source::Docker(docker::POSTGRES.to_owned()));
         }
-        if let (true, Some(source)) = (
-            missing_requirements.contains(&Requirement::MariadbServer),
-            plan.mysql.first_mut(),
-        ) {
-            *source = Source::Docker(docker::MARIADB);
+        if missing.contains(&Requirement::MariadbServer) {
+            plan.mysql[0] = Source::Docker(docker::MARIADB.to_owned());
         }
         return Ok(plan);
     }
-    if missing_requirements == [Requirement::MariadbServer]
-        && database_url::from_variable(MYSQL_URL).is_some()
-    {
-        println!("xtask: no MariaDB beside the server of {MYSQL_URL}: {reason}");
+    let mysql_given = url::from_variable(url::MYSQL).is_some();
+    if missing == [Requirement::MariadbServer] && mysql_given {
+        println!(
+            "xtask: no MariaDB beside the server of {}: {reason}",
+            url::MYSQL
+        );
         plan.mysql.retain(|source| *source != Source::Private);
         return Ok(plan);
     }
-    bail!(remedies(&missing_requirements, reason));
+    bail!(remedies(&missing, reason));
 }
 
 /// Makes sure that the tests can be built, whatever they then run on.
 pub(crate) fn prepare_build() -> Result<()> {
-    let nothing = Plan {
-        postgres: None,
-        mysql: Vec::new(),
-        pgbouncer: None,
-        faketime: false,
-        browser: false,
-    };
-    let mut missing_requirements = missing(&nothing);
-    if let (false, Some(root)) = (missing_requirements.is_empty(), root()) {
-        install(&root, &missing_requirements)?;
-        missing_requirements = missing(&nothing);
-    }
-    if missing_requirements.is_empty() {
-        return Ok(());
-    }
-    bail!(remedies(
-        &missing_requirements,
-        "it could not be installed from here"
-    ));
-}
-
-/// How to become root: the words before a command. None without apt-get, which is what root is needed for.
-fn root() -> Option<Vec<&'static str>> {
-    path_lookup::find("apt-get")?;
-    if geteuid().is_root() {
-        return Some(Vec::new());
-    }
-    path_lookup::find("sudo")?;
-    run::output(Command::new("sudo").args(["-n", "true"]))
-        .is_ok()
-        .then(|| vec!["sudo", "-n"])
-}
-
-fn install(root: &[&str], missing_requirements: &[Requirement]) -> Result<()> {
-    let packages = packages(missing_requirements);
-    println!("xtask: this machine lacks");
-    for requirement in missing_requirements {
-        println!("xtask:   {}", requirement.description());
-    }
-    println!("xtask: installing with apt-get: {}", packages.join(" "));
-    println!(
-        "xtask: (no server of the machine's own is made or started, and none that runs is touched)"
-    );
-    let mut words = root.to_vec();
-    words.extend(["sh", "-c", INSTALL, "install"]);
-    if missing_requirements.iter().any(|requirement| {
-        matches!(
-            requirement,
-            Requirement::PostgresServer | Requirement::German
-        )
-    }) {
-        words.push("--german");
-    }
-    words.extend(packages);
-    // Not with `run::run`, which would end it halfway after a signal.
-    let status = Command::new(words[0])
-        .args(&words[1..])
-        .stdin(Stdio::null())
-        .status()?;
-    interrupt::check()?;
-    if !status.success() {
-        println!("xtask: the installation has failed ({status})");
+    let (missing, reason) = install_missing(&Plan::default())?;
+    if !missing.is_empty() {
+        bail!(remedies(&missing, reason));
     }
     Ok(())
 }
 
-fn packages(missing_requirements: &[Requirement]) -> Vec<&'static str> {
-    missing_requirements
+/// Installs what is missing. Returns what still is, and why.
+fn install_missing(plan: &Plan) -> Result<(Vec<Requirement>, &'static str)> {
+    let lacking = missing(plan);
+    let unable = "this machine has no apt-get, or no root and no passwordless sudo";
+    let Some(mut words) = root().filter(|_| !lacking.is_empty()) else {
+        return Ok((lacking, unable));
+    };
+    println!("xtask: this machine lacks");
+    for requirement in &lacking {
+        println!("xtask:   {}", requirement.description());
+    }
+    let packages = packages(&lacking);
+    println!("xtask: installing with apt-get: {}", packages.join(" "));
+    println!(
+        "xtask: (no server of the machine's own is made or started, and none that runs is touched)"
+    );
+    words.extend(["sh", "-c", INSTALL, "install"]);
+    if [Requirement::PostgresServer, Requirement::German]
         .iter()
-        .flat_map(|requirement| requirement.packages())
-        .copied()
-        .collect()
+        .any(|it| lacking.contains(it))
+    {
+        words.push("--german");
+    }
+    words.extend(packages);
+    let mut install = Command::new(words[0]);
+    install.args(&words[1..]).stdin(Stdio::null());
+    let status = cleanup::uninterrupted(|| install.status())?;
+    if !status.success() {
+        println!("xtask: the installation has failed ({status})");
+    }
+    Ok((missing(plan), "apt-get has not installed it, see above"))
+}
+
+/// How to become root: the words before a command. None without apt-get, which is what root is needed for.
+fn root() -> Option<Vec<&'static str>> {
+    programs::find("apt-get")?;
+    if geteuid().is_root() {
+        return Some(Vec::new());
+    }
+    programs::find("sudo")?;
+    let works = run::output(Command::new("sudo").args(["-n", "true"])).is_ok();
+    works.then(|| vec!["sudo", "-n"])
+}
+
+fn packages(missing: &[Requirement]) -> Vec<&'static str> {
+    missing.iter().flat_map(|it| it.packages()).collect()
 }
 
 /// Says what would make the requirements met.
-fn remedies(missing_requirements: &[Requirement], reason: &str) -> String {
+fn remedies(missing: &[Requirement], reason: &str) -> String {
     let mut lines = vec!["the tests need what is missing here:".to_owned()];
-    lines.extend(
-        missing_requirements
-            .iter()
-            .map(|requirement| format!("  - {}", requirement.description())),
-    );
+    let descriptions = missing.iter().map(|it| it.description());
+    lines.extend(descriptions.map(|text| format!("  - {text}")));
     lines.push(format!("({reason}). Any of these helps:"));
-    let packages = packages(missing_requirements).join(" ");
+    let packages = packages(missing).join(" ");
     if !packages.is_empty() {
+        let install = "apt-get install --no-install-recommends";
         lines.push(format!(
-            "  - Debian or Ubuntu, as root: apt-get install --no-install-recommends {packages}"
+            "  - Debian or Ubuntu, as root: {install} {packages}"
         ));
     }
-    lines.push("    `cargo xtask setup` as root does it without making or starting the machine's own server".into());
-    if missing_requirements
-        .iter()
-        .any(|requirement| requirement.is_for_build())
-    {
-        lines.push(
-            "  - elsewhere: the same libraries from that system's packages, to compile with".into(),
-        );
+    let mut add = |line: &str| lines.push(line.to_owned());
+    add(
+        "    `cargo xtask setup` as root does it without making or starting the machine's own server",
+    );
+    if missing.iter().any(|it| it.is_for_build()) {
+        add("  - elsewhere: the same libraries from that system's packages, to compile with");
         return lines.join("\n");
     }
-    lines.push(
-        "  - Docker: once `docker info` works for this user, the servers run in containers".into(),
-    );
-    lines.push(
-        "  - servers that are there already, in which the tests may make databases of their own:"
-            .into(),
-    );
-    if missing_requirements
-        .iter()
-        .any(|requirement| requirement.is_for_postgres())
-    {
-        lines.push(format!(
-            "      {POSTGRES_URL}=postgres://USER:PASSWORD@HOST/DATABASE"
+    add("  - Docker: once `docker info` works for this user, the servers run in containers");
+    add("  - servers that are there already, in which the tests may make databases of their own:");
+    let (postgres, mysql, mariadb) = (url::POSTGRES, url::MYSQL, url::MARIADB);
+    if missing.iter().any(|it| it.is_for_postgres()) {
+        add(&format!(
+            "      {postgres}=postgres://USER:PASSWORD@HOST/DATABASE"
         ));
     }
-    if missing_requirements.contains(&Requirement::MariadbServer) {
-        lines.push(format!(
-            "      {MYSQL_URL}=mysql://USER:PASSWORD@HOST/DATABASE, or {MARIADB_URL}, or both"
+    if missing.contains(&Requirement::MariadbServer) {
+        add(&format!(
+            "      {mysql}=mysql://USER:PASSWORD@HOST/DATABASE, or {mariadb}, or both"
         ));
     }
     lines.join("\n")

@@ -2,20 +2,15 @@
 
 use std::process::Command;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 
-use crate::cargo::{Workspace, cargo};
-use crate::cleanup_process::CleanupProcess;
-use crate::clock::Clock;
-use crate::database_url::{self, MYSQL_URL, without_password};
-use crate::path_lookup::{self, MysqlServer};
-use crate::plan::{Plan, Source};
+use crate::cargo::{ALL, cargo, target};
+use crate::private::{Clock, RunDir, ServerRole};
 use crate::release::Release;
-use crate::run_dir::RunDir;
-use crate::server::Server;
-use crate::server_role::ServerRole;
-use crate::{mysql, postgres, run, setup};
+use crate::run::words;
+use crate::servers::{Plan, Server, Source};
+use crate::{mysql, postgres, programs, run, setup, url};
 
 /// What is tortured.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -57,124 +52,102 @@ pub(crate) struct TortureArguments {
 
 /// `cargo xtask torture`: the exit code is that of the program.
 pub(crate) fn torture(arguments: &TortureArguments) -> Result<u8> {
-    let mysql = find_mysql(arguments.backend)?;
-    setup::prepare(plan(arguments.backend))?;
-    // PostgreSQL's clock is set in another way: see `clock.rs` of the program.
-    let faketime = (arguments.backend != Backend::Postgres).then(path_lookup::faketime);
-    if matches!(faketime, Some(None)) {
+    let backend = arguments.backend;
+    let plan = setup::prepare(plan(backend)?)?;
+    if plan.faketime && programs::faketime().is_none() {
         println!("xtask: no libfaketime, so no clock is set");
     }
-    let faketime = faketime.flatten();
-    let mut build = cargo(["build", "--package", "torture"]);
-    if arguments.release {
-        build.arg("--release");
-    }
+    // An example has cargo choose the features as it does for tests, with those of the dev-dependencies.
+    let mut build = cargo(words("build --bin torture --example object_lock"));
+    build
+        .args(ALL)
+        .args(arguments.release.then_some("--release"));
     let status = run::run(&mut build)?;
     if !status.success() {
         return Ok(run::code(status));
     }
 
-    let mut cleanup = CleanupProcess::start()?;
     // Durable: a server that is killed must have kept what it had confirmed.
     let run_dir = RunDir::create(true)?;
-    let clock = faketime
-        .as_deref()
-        .map(|library| Clock::new(&run_dir, library));
-    let clock = clock.transpose()?;
+    let library = programs::faketime().filter(|_| plan.faketime);
+    let clock = library
+        .map(|library| Clock::new(&run_dir, library))
+        .transpose()?;
     let role = ServerRole::Torture {
         clock: clock.as_ref(),
     };
-    let server = match (arguments.backend, mysql) {
-        (Backend::Postgres, _) => Some(postgres::start(&run_dir, &mut cleanup, role)?),
-        (Backend::Mariadb, _) => Some(mysql::start(&run_dir, &mut cleanup, role)?),
-        (Backend::Mysql, Some(program)) => Some(mysql::start_program(
-            &program,
-            &run_dir,
-            &mut cleanup,
-            role,
-        )?),
-        (Backend::Mysql, None) => {
-            println!(
-                "xtask: the server of {MYSQL_URL} is not killed, and its clock is not set: it is not private"
-            );
-            let url = database_url::required(MYSQL_URL)?;
-            Some(mysql::external(&url, MYSQL_URL)?)
+    let server = match (plan.postgres, plan.mysql.first()) {
+        (Some(postgres), _) => Some(postgres::open(&postgres, &run_dir, role)?),
+        (_, Some(Source::Private)) if backend == Backend::Mysql => {
+            let programs = programs::oracle_mysql().context("there is no MySQL server")?;
+            Some(mysql::start(&programs, "private", &run_dir, role)?)
         }
-        (Backend::Sqlite, _) => None,
+        (_, Some(mysql)) => Some(mysql::open(mysql, &run_dir, role)?),
+        _ => None,
     };
     let profile = if arguments.release {
         "release"
     } else {
         "debug"
     };
-    let target = Workspace::load()?.target()?;
-    let mut command = Command::new(target.join(profile).join("torture"));
-    command.arg("run");
-    command.args(["--seconds", &arguments.seconds.to_string()]);
-    if let Some(seed) = arguments.seed {
-        command.args(["--seed", &seed.to_string()]);
-    }
-    let given = [
+    let mut command = Command::new(target()?.join(profile).join("torture"));
+    command.args(["run", "--seconds", &arguments.seconds.to_string()]);
+    for (name, value) in [
+        ("--seed", &arguments.seed.map(|seed| seed.to_string())),
         ("--faults", &arguments.faults),
         ("--sabotage", &arguments.sabotage),
-    ];
-    for (name, value) in given {
+    ] {
         if let Some(value) = value {
             command.args([name, value]);
         }
     }
-    if arguments.json {
-        command.arg("--json");
-    }
+    command.args(arguments.json.then_some("--json"));
     add_server_options(&mut command, server.as_ref(), clock.as_ref());
     command.args(&arguments.more);
     Ok(run::code(run::run(&mut command)?))
 }
 
-/// A MySQL that is not MariaDB, to be started; `None` when there is a URL of one. Debian has none.
-fn find_mysql(backend: Backend) -> Result<Option<MysqlServer>> {
-    if backend != Backend::Mysql {
-        return Ok(None);
-    }
-    match path_lookup::oracle_mysql() {
-        None if database_url::from_variable(MYSQL_URL).is_none() => {
-            if !Release::Mysql9.is_available() {
-                bail!(
-                    "there is no MySQL (a program `mysqld` in the PATH that is not MariaDB's, or Debian's packages), \
-                     and {MYSQL_URL} names none"
-                );
-            }
-            Release::Mysql9.fetch()?;
-            Ok(Some(Release::Mysql9.mysql_server()))
-        }
-        found => Ok(found),
-    }
+/// The server, and what else is to be installed.
+fn plan(backend: Backend) -> Result<Plan> {
+    let mysql = match backend {
+        Backend::Mariadb => Some(Source::Private),
+        Backend::Mysql => Some(mysql_source()?),
+        Backend::Postgres | Backend::Sqlite => None,
+    };
+    Ok(Plan {
+        postgres: (backend == Backend::Postgres).then_some(Source::Private),
+        mysql: mysql.into_iter().collect(),
+        // PostgreSQL's clock is set in another way: see `clock.rs` of the program.
+        faketime: backend != Backend::Postgres,
+        ..Plan::default()
+    })
 }
 
-/// The servers to install.
-fn plan(backend: Backend) -> Plan {
-    Plan {
-        postgres: (backend == Backend::Postgres).then_some(Source::Private),
-        mysql: if backend == Backend::Mariadb {
-            vec![Source::Private]
-        } else {
-            Vec::new()
-        },
-        pgbouncer: None,
-        faketime: backend != Backend::Postgres,
-        browser: false,
+/// A MySQL that is not MariaDB. Debian has none.
+fn mysql_source() -> Result<Source> {
+    if programs::oracle_mysql().is_some() {
+        return Ok(Source::Private);
     }
+    let variable = url::MYSQL;
+    if url::from_variable(variable).is_some() {
+        println!(
+            "xtask: the server of {variable} is not killed, and its clock is not set: it is not private"
+        );
+        return Ok(Source::Url(variable));
+    }
+    if !Release::Mysql9.unpacked().is_available() {
+        bail!(
+            "there is no MySQL (a program `mysqld` in the PATH that is not MariaDB's, or Debian's packages), and \
+             {variable} names none"
+        );
+    }
+    Ok(Source::Release(Release::Mysql9))
 }
 
 /// Adds the options that say where the server is and which faults it can have.
 fn add_server_options(command: &mut Command, server: Option<&Server>, clock: Option<&Clock>) {
     if let Some(server) = server {
-        println!(
-            "xtask: {} ({}) at {}",
-            server.title,
-            server.origin,
-            without_password(&server.url)
-        );
+        server.print();
         command.args(["--url", &server.url]);
         if let Some(kill) = &server.kill {
             command.arg("--kill-server").arg(kill);

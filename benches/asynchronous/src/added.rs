@@ -1,175 +1,230 @@
 //! The time that a lock adds to a transaction that reads one row, with one connection.
 
 use std::sync::LazyLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use diesel::connection::Connection;
 use diesel::{MysqlConnection, PgConnection, QueryDsl, QueryResult, SqliteConnection};
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_async::{AsyncConnection, AsyncMysqlConnection, AsyncPgConnection};
+use diesel_locks::Retention;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, Retention};
+use serde_json::json;
 use sqlx::postgres::{PgAdvisoryLock, PgConnection as SqlxConnection};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::database::{Database, Engine, counters};
 use crate::delay::url_with_delay;
-use crate::rounds::{Variant, blocking, in_task, medians};
+use crate::harness::{Connections, Engine, Plan, Report, Samples, order};
 
-/// The transaction of each variant, which reads a row.
-macro_rules! read_row {
-    ($conn:expr) => {
-        diesel_async::RunQueryDsl::execute(counters::table.find(1).select(counters::n), $conn).await
-    };
+diesel::table! {
+    /// What the transactions read.
+    bonds (id) {
+        id -> BigInt,
+        price -> BigInt,
+    }
 }
+
+type Wrapper = SyncConnectionWrapper<SqliteConnection>;
+
+const WARM_UP: Duration = Duration::from_millis(20);
 
 const BLOCKING: &str = "blocking: transaction";
 const ASYNC: &str = "async: transaction";
 const SQLX: &str = "sqlx: transaction";
 
-/// Variants of the blocking and the asynchronous client of an engine.
-macro_rules! clients {
-    ($runtime:ident, $url:expr, $blocking:ty, $nonblocking:ty) => {{
-        let url: &str = $url;
-        let runtime: &Runtime = $runtime;
-        let row = || counters::table.find(1).select(counters::n);
-        let mut bare = <$blocking as Connection>::establish(url)?;
-        let mut locked = <$blocking as Connection>::establish(url)?;
-        let mut kept = <$blocking as Connection>::establish(url)?;
-        let connect = || runtime.block_on(<$nonblocking as AsyncConnection>::establish(url));
-        let (async_bare, async_locked) = (connect()?, connect()?);
-        let async_kept = connect()?;
-        vec![
-            Variant {
-                name: BLOCKING,
-                bare: BLOCKING,
-                run: blocking(move || {
-                    bare.transaction(|conn| diesel::RunQueryDsl::execute(row(), conn))?;
-                    Ok(())
-                }),
-            },
-            Variant {
-                name: "blocking: object lock",
-                bare: BLOCKING,
-                run: blocking(move || {
-                    locked.with_object_lock("a", |conn| -> Result<_, Error> {
-                        Ok(diesel::RunQueryDsl::execute(row(), conn)?)
-                    })?;
-                    Ok(())
-                }),
-            },
-            Variant {
-                name: "blocking: kept lock",
-                bare: BLOCKING,
-                run: blocking(move || {
-                    let request = LockRequest::new("b").retention(Retention::Kept);
-                    kept.with_object_lock(request, |conn| -> Result<_, Error> {
-                        Ok(diesel::RunQueryDsl::execute(row(), conn)?)
-                    })?;
-                    Ok(())
-                }),
-            },
-            Variant {
-                name: ASYNC,
-                bare: ASYNC,
-                run: in_task!(runtime, async_bare, {
-                    let work =
-                        async |conn: &mut $nonblocking| -> QueryResult<_> { read_row!(conn) };
-                    async_bare.transaction(work).await?
-                }),
-            },
-            Variant {
-                name: "async: object lock",
-                bare: ASYNC,
-                run: in_task!(runtime, async_locked, {
-                    let work =
-                        async |conn: &mut $nonblocking| -> QueryResult<_> { read_row!(conn) };
-                    async_locked.with_object_lock("c", work).await?
-                }),
-            },
-            Variant {
-                name: "async: kept lock",
-                bare: ASYNC,
-                run: in_task!(runtime, async_kept, {
-                    let request = LockRequest::new("d").retention(Retention::Kept);
-                    let work =
-                        async |conn: &mut $nonblocking| -> QueryResult<_> { read_row!(conn) };
-                    async_kept.with_object_lock(request, work).await?
-                }),
-            },
-        ]
+/// A variant by its name, which runs its transactions.
+struct Variant<'a> {
+    name: &'static str,
+    /// The name of the same client's transaction without a lock.
+    bare: &'static str,
+    run: Run<'a>,
+}
+
+/// Runs transactions for this time, and one at least. Returns the µs for each.
+type Run<'a> = Box<dyn FnMut(Duration) -> Result<f64> + 'a>;
+
+/// The µs for each of the transactions.
+fn micros(started: Instant, transactions: u32) -> f64 {
+    started.elapsed().as_secs_f64() * 1e6 / f64::from(transactions)
+}
+
+/// Runs a transaction that blocks, again and again.
+fn blocking<'a>(mut transaction: impl FnMut() -> QueryResult<usize> + 'a) -> Run<'a> {
+    Box::new(move |time| {
+        let (started, mut transactions) = (Instant::now(), 0);
+        while transactions == 0 || started.elapsed() < time {
+            transaction()?;
+            transactions += 1;
+        }
+        Ok(micros(started, transactions))
+    })
+}
+
+/// Runs `$transaction` again and again in a task, as a service does, with a connection that is mutable in it as `$conn`. A
+/// macro, because a closure that returns a future hides whether that is `Send`.
+macro_rules! in_task {
+    ($runtime:ident, $conn:ident, $transaction:expr) => {{
+        let mut kept = Some($conn);
+        let run: Run<'_> = Box::new(move |time| {
+            let mut $conn = kept.take().context("a connection")?;
+            let task = $runtime.spawn(async move {
+                let (started, mut transactions) = (Instant::now(), 0);
+                while transactions == 0 || started.elapsed() < time {
+                    $transaction;
+                    transactions += 1;
+                }
+                anyhow::Ok(($conn, micros(started, transactions)))
+            });
+            let (conn, micros) = $runtime.block_on(task)??;
+            kept = Some(conn);
+            Ok(micros)
+        });
+        run
     }};
 }
 
-/// The runtime on which the tasks run, and in which the clients read from their sockets.
-#[derive(Clone, Copy)]
-enum Flavor {
-    /// The thread that waits does all the work.
-    CurrentThread,
-    /// Tokio's default: worker threads, which wake the thread that waits.
-    MultiThread,
+/// The transaction of each asynchronous variant, which reads a row.
+macro_rules! read_row {
+    ($conn:expr) => {
+        diesel_async::RunQueryDsl::execute(bonds::table.find(1).select(bonds::price), $conn).await
+    };
 }
 
-impl Flavor {
-    fn runtime(self) -> Result<Runtime> {
-        Ok(match self {
-            Self::CurrentThread => Builder::new_current_thread().enable_all().build()?,
-            Self::MultiThread => Runtime::new()?,
-        })
-    }
+/// Variants of the blocking and the asynchronous client of an engine.
+macro_rules! clients {
+    ($runtime:ident, $url:expr, $blocking:ty, $nonblocking:ty) => {{
+        let (url, runtime): (&str, &Runtime) = ($url, $runtime);
+        let kept = |id| Some(LockRequest::new(id).retention(Retention::Kept));
+        let mut variants = Vec::new();
+        for (name, request) in [
+            (BLOCKING, None),
+            ("blocking: object lock", Some("a".into())),
+            ("blocking: kept lock", kept("b")),
+        ] {
+            let request: Option<LockRequest> = request;
+            let mut conn = <$blocking as Connection>::establish(url)?;
+            let read = |conn: &mut $blocking| {
+                diesel::RunQueryDsl::execute(bonds::table.find(1).select(bonds::price), conn)
+            };
+            let run = blocking(move || match &request {
+                None => conn.transaction(read),
+                Some(request) => conn.with_object_lock(request.clone(), read),
+            });
+            let bare = BLOCKING;
+            variants.push(Variant { name, bare, run });
+        }
+        for (name, request) in [
+            (ASYNC, None),
+            ("async: object lock", Some("c".into())),
+            ("async: kept lock", kept("d")),
+        ] {
+            let request: Option<LockRequest> = request;
+            let conn = runtime.block_on(<$nonblocking as AsyncConnection>::establish(url))?;
+            let both = (conn, request);
+            let run = in_task!(runtime, both, {
+                let (conn, request) = &mut both;
+                let read = async |conn: &mut $nonblocking| -> QueryResult<_> { read_row!(conn) };
+                match request {
+                    None => conn.transaction(read).await?,
+                    Some(request) => conn.with_object_lock(request.clone(), read).await?,
+                }
+            });
+            let bare = ASYNC;
+            variants.push(Variant { name, bare, run });
+        }
+        variants
+    }};
 }
 
-pub(crate) fn measure(engine: Engine, rounds: usize, delay: Duration) -> Result<()> {
-    for (flavor, name) in [
-        (Flavor::CurrentThread, "a runtime of one thread"),
-        (Flavor::MultiThread, "tokio's default runtime"),
+/// On the runtimes on which tasks run, and in which the clients read from their sockets.
+pub(crate) fn measure(
+    engine: Engine,
+    plan: Plan,
+    delay: Duration,
+    report: &mut Report,
+) -> Result<()> {
+    for (runtime, name) in [
+        // The thread that waits does all the work.
+        (
+            Builder::new_current_thread().enable_all().build()?,
+            "a runtime of one thread",
+        ),
+        // Worker threads, which wake the thread that waits.
+        (Runtime::new()?, "tokio's default runtime"),
     ] {
-        let network = if delay.is_zero() {
-            String::new()
-        } else {
-            format!(", {delay:?} of delay in each direction")
+        let network = match delay {
+            Duration::ZERO => String::new(),
+            delay => format!(", {delay:?} of delay in each direction"),
         };
-        println!("\nOne connection, {name}, {rounds} rounds{network}:\n");
-        measure_on(engine, rounds, delay, &flavor.runtime()?)?;
+        let title = format!("One connection, {name}{network}");
+        let columns = "variant | µs per transaction that reads one row | added to the client's bare transaction | \
+                       to the blocking object lock";
+        report.table(&title, columns);
+        measure_on(engine, plan, delay, &runtime, report)?;
     }
     Ok(())
 }
 
-fn measure_on(engine: Engine, rounds: usize, delay: Duration, runtime: &Runtime) -> Result<()> {
-    let database = Database::new(engine)?;
-    let url = &match engine {
-        Engine::Postgres | Engine::Mysql if !delay.is_zero() => {
-            url_with_delay(&database.url, delay)?
-        }
-        _ => database.url.clone(),
+fn measure_on(
+    engine: Engine,
+    plan: Plan,
+    delay: Duration,
+    runtime: &Runtime,
+    report: &mut Report,
+) -> Result<()> {
+    let through_network = |url: &str| match delay {
+        Duration::ZERO => Ok(url.to_owned()),
+        delay => url_with_delay(url, delay),
     };
-    let mut variants = match engine {
+    match engine {
         Engine::Postgres => {
+            let conns = Connections::<PgConnection>::new(1)?;
+            let url = &through_network(&conns.database.url)?;
             let mut variants = clients!(runtime, url, PgConnection, AsyncPgConnection);
             variants.extend(by_hand(runtime, url)?);
-            variants
+            print(variants, plan, report)
         }
-        Engine::Mysql => clients!(runtime, url, MysqlConnection, AsyncMysqlConnection),
-        Engine::Sqlite => clients!(
-            runtime,
-            url,
-            SqliteConnection,
-            SyncConnectionWrapper<SqliteConnection>
-        ),
-    };
-    let medians = medians(&mut variants, rounds)?;
-    println!(
-        "| | µs per transaction that reads one row | added to the client's bare transaction | to the blocking object lock |"
-    );
-    println!("|---|---|---|---|");
-    let blocking_lock = medians[1];
-    for (variant, median) in variants.iter().zip(&medians) {
+        Engine::Mysql => {
+            let conns = Connections::<MysqlConnection>::new(1)?;
+            let url = &through_network(&conns.database.url)?;
+            print(
+                clients!(runtime, url, MysqlConnection, AsyncMysqlConnection),
+                plan,
+                report,
+            )
+        }
+        Engine::Sqlite => {
+            let conns = Connections::<SqliteConnection>::new(1)?;
+            let url = &conns.database.url;
+            print(
+                clients!(runtime, url, SqliteConnection, Wrapper),
+                plan,
+                report,
+            )
+        }
+    }
+}
+
+/// Runs the variants in turn, and prints the median time of each.
+fn print(mut variants: Vec<Variant<'_>>, plan: Plan, report: &mut Report) -> Result<()> {
+    let mut samples = vec![Samples::default(); variants.len()];
+    for variant in &mut variants {
+        // Statements are prepared, and their plans are made.
+        (variant.run)(WARM_UP)?;
+    }
+    for round in 0..plan.rounds {
+        for place in order(variants.len(), round) {
+            samples[place].push((variants[place].run)(plan.round)?);
+        }
+    }
+    let blocking_lock = samples[1].median();
+    for (variant, samples_of_it) in variants.iter().zip(&samples) {
+        let median = samples_of_it.median();
         let bare = variants.iter().position(|other| other.name == variant.bare);
-        let added = bare.map(|bare| median - medians[bare]);
-        let added = added.map_or_else(String::new, |added| format!("{added:+.0}"));
+        let added = bare.map(|bare| median - samples[bare].median());
         let ratio = median / blocking_lock;
-        println!("| {} | {median:.0} | {added} | {ratio:.2} |", variant.name);
+        report.row(&json!([variant.name, median, added, ratio]));
     }
     Ok(())
 }
@@ -179,7 +234,7 @@ fn by_hand<'a>(runtime: &'a Runtime, url: &'a str) -> Result<Vec<Variant<'a>>> {
     use sqlx::Connection as _;
 
     const ACQUIRE: &str = "SELECT pg_advisory_xact_lock(4711)";
-    const READ: &str = "SELECT n FROM counters WHERE id = 1";
+    const READ: &str = "SELECT price FROM bonds WHERE id = 1";
     static LOCK: LazyLock<PgAdvisoryLock> = LazyLock::new(|| PgAdvisoryLock::new("benchmark"));
 
     let diesel = runtime.block_on(AsyncPgConnection::establish(url))?;

@@ -6,7 +6,8 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use diesel::{ConnectionError, SqliteConnection};
+use clap::ValueEnum;
+use diesel::{ConnectionError, MysqlConnection, PgConnection, SqliteConnection};
 use diesel_async::pooled_connection::{AsyncDieselConnectionManager, ManagerConfig, bb8, deadpool};
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_async::{
@@ -14,12 +15,12 @@ use diesel_async::{
 };
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::database::{Database, Engine};
-use crate::rounds::median;
+use crate::harness::{Database, Engine, Report, Samples, name};
 
 /// How long a future waits for the lock, or for its statement, before it is dropped.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -40,28 +41,28 @@ struct Source<C> {
 }
 
 /// Where a future is dropped.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, ValueEnum)]
 enum Place {
-    /// It is not: the lock is free.
+    /// The lock is free.
+    #[value(name = "(not dropped)")]
     Nowhere,
-    /// While it waits for the lock in the database. The holder commits at the same time.
+    /// In the database. The holder commits at the same time.
+    #[value(name = "waits for the lock")]
     Waiting,
-    /// While a statement of the closure runs, which would run for much longer.
+    /// It would run for much longer.
+    #[value(name = "a statement of the closure runs")]
     Statement,
-    /// While the closure waits for something else.
+    #[value(name = "the closure is idle")]
     Closure,
 }
 
-impl Place {
-    const ALL: [Self; 4] = [Self::Nowhere, Self::Waiting, Self::Statement, Self::Closure];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Nowhere => "(not dropped)",
-            Self::Waiting => "waits for the lock",
-            Self::Statement => "a statement of the closure runs",
-            Self::Closure => "the closure is idle",
-        }
+impl<C> Source<C> {
+    fn new<F>(name: &'static str, take: impl Fn() -> F + 'static) -> Self
+    where
+        F: Future<Output = Result<Taken<C>>> + Send + 'static,
+    {
+        let take = Box::new(move || -> BoxFuture<'static, _> { Box::pin(take()) });
+        Self { name, take }
     }
 }
 
@@ -89,85 +90,80 @@ macro_rules! sources {
         let of_deadpool = deadpool::Pool::builder(manager()).max_size(2).build()?;
         let url = url.clone();
         [
-            Source {
-                name: "of no pool",
-                take: Box::new(move || -> BoxFuture<'static, Result<Taken<$conn>>> {
-                    let url = url.clone();
-                    Box::pin(async move {
-                        let conn = (config().custom_setup)(&url).await?;
-                        Ok(Box::new(Box::new(conn)) as Taken<$conn>)
-                    })
-                }),
-            },
-            Source {
-                name: "bb8",
-                take: Box::new(move || -> BoxFuture<'static, Result<Taken<$conn>>> {
-                    let pool = of_bb8.clone();
-                    Box::pin(async move { Ok(Box::new(pool.get_owned().await?) as Taken<$conn>) })
-                }),
-            },
-            Source {
-                name: "deadpool",
-                take: Box::new(move || -> BoxFuture<'static, Result<Taken<$conn>>> {
-                    let pool = of_deadpool.clone();
-                    Box::pin(async move { Ok(Box::new(pool.get().await?) as Taken<$conn>) })
-                }),
-            },
+            Source::new("of no pool", move || {
+                let url = url.clone();
+                async move {
+                    let conn = (config().custom_setup)(&url).await?;
+                    anyhow::Ok(Box::new(Box::new(conn)) as Taken<$conn>)
+                }
+            }),
+            Source::new("bb8", move || {
+                let pool = of_bb8.clone();
+                async move { anyhow::Ok(Box::new(pool.get_owned().await?) as Taken<$conn>) }
+            }),
+            Source::new("deadpool", move || {
+                let pool = of_deadpool.clone();
+                async move { anyhow::Ok(Box::new(pool.get().await?) as Taken<$conn>) }
+            }),
         ]
     }};
 }
 
-pub(crate) fn measure(engine: Engine, rounds: usize) -> Result<()> {
-    let database = Database::new(engine)?;
-    let url = &database.url;
-    println!(
-        "\nms from the drop of a future until another connection has the lock, {rounds} drops each:\n\n\
-         | dropped while | connection | median | slowest | later than {PROMISED_MS:.0} ms |\n|---|---|---|---|---|"
+pub(crate) fn measure(engine: Engine, rounds: usize, report: &mut Report) -> Result<()> {
+    let title = format!(
+        "ms from the drop of a future until another connection has the lock, {rounds} drops each"
     );
+    let columns =
+        format!("dropped while | connection | median | slowest | later than {PROMISED_MS:.0} ms");
+    report.table(&title, &columns);
     Runtime::new()?.block_on(async {
         match engine {
             Engine::Postgres => {
-                let sources = sources!(AsyncPgConnection, url, "");
-                measure_on(&sources, rounds, "SELECT pg_sleep(3)").await
+                let database = Database::create::<PgConnection>()?;
+                let sources = sources!(AsyncPgConnection, database.url, "");
+                measure_on(&sources, rounds, "SELECT pg_sleep(3)", report).await
             }
             Engine::Mysql => {
-                let sources = sources!(AsyncMysqlConnection, url, "");
-                Box::pin(measure_on(&sources, rounds, "SELECT sleep(3)")).await
+                let database = Database::create::<MysqlConnection>()?;
+                let sources = sources!(AsyncMysqlConnection, database.url, "");
+                Box::pin(measure_on(&sources, rounds, "SELECT sleep(3)", report)).await
             }
             Engine::Sqlite => {
+                let database = Database::create::<SqliteConnection>()?;
                 let setup = "PRAGMA busy_timeout = 5000; PRAGMA synchronous = NORMAL";
-                let sources = sources!(SyncConnectionWrapper<SqliteConnection>, url, setup);
+                let sources = sources!(SyncConnectionWrapper<SqliteConnection>, database.url, setup);
                 // SQLite ends no statement early, so this one takes only about a quarter of a second.
                 let long = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000000) \
                             SELECT count(*) FROM n";
-                measure_on(&sources, rounds, long).await
+                measure_on(&sources, rounds, long, report).await
             }
         }
     })
 }
 
-async fn measure_on<C>(sources: &[Source<C>], rounds: usize, long: &str) -> Result<()>
+async fn measure_on<C>(
+    sources: &[Source<C>],
+    rounds: usize,
+    long: &str,
+    report: &mut Report,
+) -> Result<()>
 where
     C: AsyncConnection + AsyncObjectLockExt + Send + 'static,
 {
-    for place in Place::ALL {
+    for &place in Place::value_variants() {
         for source in sources {
             let mut holder = (sources[0].take)().await?;
             let mut next = (sources[0].take)().await?;
-            let mut times = Vec::new();
+            let mut times = Samples::default();
             for _ in 0..rounds {
                 let conn = (source.take)().await?;
                 let time = drop_once(conn, &mut holder, &mut next, place, long).await?;
-                times.push(time.as_secs_f64() * 1e3);
+                times.push_time(time);
             }
-            let slowest = times.iter().copied().fold(0.0, f64::max);
-            let late = times.iter().filter(|time| **time > PROMISED_MS).count();
-            println!(
-                "| {} | {} | {:.1} | {slowest:.1} | {late} |",
-                place.name(),
-                source.name,
-                median(times),
-            );
+            let slowest = times.percentile(100).unwrap_or_default();
+            let late = times.iter().filter(|time| *time > PROMISED_MS).count();
+            let median = times.median();
+            report.row(&json!([name(&place), source.name, median, slowest, late]));
         }
     }
     Ok(())

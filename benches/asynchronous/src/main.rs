@@ -1,17 +1,15 @@
-//! What locks cost on asynchronous connections, interleaved in one run with blocking connections, sqlx and code written by
-//! hand.
+//! Locks on asynchronous connections, interleaved in one run with blocking ones, sqlx and code written by hand.
 //!
 //! ```text
 //! cargo xtask with-servers --durable -- cargo bench -p async-benchmarks
 //! ```
-//!
-//! `--help` lists the options.
 
 mod added;
-mod database;
 mod delay;
 mod dropped;
-mod rounds;
+#[allow(dead_code, unused_imports, reason = "parts of other benchmarks")]
+#[path = "../../harness/mod.rs"]
+mod harness;
 mod tasks;
 
 use std::time::Duration;
@@ -19,65 +17,45 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
 
-use database::Engine;
+use harness::{Backend, Benchmark, Engine, Plan, Report};
 
-/// What locks cost on asynchronous connections, beside blocking ones, sqlx and code written by hand.
+/// Measures what locks cost on asynchronous connections, beside blocking ones, sqlx and code written by hand.
 #[derive(Parser)]
 struct Options {
-    /// The engines to measure.
-    #[arg(long, value_delimiter = ',', default_values_t = [Engine::Postgres, Engine::Mysql, Engine::Sqlite])]
-    backends: Vec<Engine>,
-    /// The parts to measure.
-    #[arg(long, value_delimiter = ',', default_values_t = [Part::Added, Part::Tasks, Part::Dropped])]
-    only: Vec<Part>,
+    #[command(flatten)]
+    common: harness::Common<Part>,
     /// The delay of the network in each direction, in microseconds, for the time that a lock adds. Not on SQLite.
     #[arg(long, default_value_t = 0)]
     delay: u64,
-    /// The number of rounds of each variant of a part.
-    #[arg(long, default_value_t = 20)]
-    rounds: usize,
-    /// Passed by `cargo bench`.
-    #[arg(long = "bench", hide = true)]
-    _bench: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// The time that a lock adds to a transaction, with one connection.
+    /// The time that a lock adds to a transaction, with one connection: 20 rounds of 50 ms each.
     Added,
-    /// Many tasks, and as many threads, on a pool of 8 connections. Not on SQLite.
+    /// Many tasks, and as many threads, on a pool of 8 connections: a fifth of the rounds, of 1 s each. Not on SQLite.
     Tasks,
-    /// The time until a lock is free after a future was dropped.
+    /// The time until a lock is free after a future was dropped: as many drops as rounds.
     Dropped,
-}
-
-impl std::fmt::Display for Part {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Added => "added",
-            Self::Tasks => "tasks",
-            Self::Dropped => "dropped",
-        })
-    }
 }
 
 fn main() -> Result<()> {
     let options = Options::parse();
-    for engine in &options.backends {
-        println!("\n## {engine}\n");
-        if options.only.contains(&Part::Added) {
-            added::measure(
-                *engine,
-                options.rounds,
-                Duration::from_micros(options.delay),
-            )?;
+    let (quick, full) = (Plan::new(2, 5), Plan::new(20, 50));
+    options.common.run(&options, quick, full, "")
+}
+
+impl Benchmark for Options {
+    fn measure<C: Backend>(&self, plan: Plan, report: &mut Report) -> Result<()> {
+        if self.common.has(Part::Added) {
+            added::measure(C::ENGINE, plan, Duration::from_micros(self.delay), report)?;
         }
-        if options.only.contains(&Part::Tasks) && *engine != Engine::Sqlite {
-            tasks::measure(*engine, options.rounds)?;
+        if self.common.has(Part::Tasks) && C::ENGINE != Engine::Sqlite {
+            tasks::measure(C::ENGINE, plan.rounds.div_ceil(5), report)?;
         }
-        if options.only.contains(&Part::Dropped) {
-            dropped::measure(*engine, options.rounds)?;
+        if self.common.has(Part::Dropped) {
+            dropped::measure(C::ENGINE, plan.rounds, report)?;
         }
+        Ok(())
     }
-    Ok(())
 }

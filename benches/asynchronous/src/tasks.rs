@@ -6,26 +6,28 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use clap::ValueEnum;
 use diesel::r2d2::{ConnectionManager, Pool as BlockingPool, R2D2Connection};
 use diesel::{Connection, MysqlConnection, PgConnection};
 use diesel_async::pooled_connection::AsyncDieselConnectionManager;
 use diesel_async::pooled_connection::deadpool::Pool;
 use diesel_async::{AsyncConnection, AsyncMysqlConnection, AsyncPgConnection};
 use diesel_locks::prelude::*;
-use diesel_locks::{AsyncLockPool, Error, Retention};
+use diesel_locks::{Error, LockPool, Retention};
+use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
-use crate::database::{Database, Engine};
-use crate::rounds::median;
+use crate::harness::{Database, Engine, Report, Samples, name};
 
 const CONNECTIONS: u32 = 8;
 const TIME: Duration = Duration::from_secs(1);
 
 /// Which object the asker with this number locks.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Ids {
-    /// None: its transactions are bare. They show what of a ratio is the clients' and the pools' own.
+    /// They show what of a ratio is the clients' and the pools' own.
+    #[value(name = "none: bare transactions")]
     None,
     Many,
     One,
@@ -40,28 +42,12 @@ impl Ids {
         };
         Some(request.retention(Retention::Kept))
     }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::None => "none: bare transactions",
-            Self::Many => "many",
-            Self::One => "one",
-        }
-    }
 }
 
-/// What a task waits for its lock with.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum WaitsWith {
-    /// A connection of the pool.
-    Connection,
-    /// A place in the queue of an `AsyncLockPool`, and a connection for each attempt.
-    Queue,
-}
-
+/// `$queued`: whether tasks wait in the queue of a `LockPool`, with a connection for each attempt, and not on one of the pool.
 /// A macro, because a generic function over asynchronous connections can't be spawned.
 macro_rules! tasks {
-    ($conn:ty, $url:expr, $askers:expr, $ids:expr, $waits_with:expr) => {{
+    ($conn:ty, $url:expr, $askers:expr, $ids:expr, $queued:expr) => {{
         let run = || -> Result<Figures> {
             let runtime = Runtime::new()?;
             let manager = AsyncDieselConnectionManager::<$conn>::new($url.as_str());
@@ -72,8 +58,8 @@ macro_rules! tasks {
                 Arc::new(AtomicU64::new(0)),
                 Arc::new(AtomicBool::new(false)),
             );
-            let (askers, ids, waits_with) = ($askers, $ids, $waits_with);
-            let locks = AsyncLockPool::new(pool.clone());
+            let (askers, ids, queued) = ($askers, $ids, $queued);
+            let locks = LockPool::new(pool.clone());
             runtime.block_on(async {
                 // As r2d2, which opens all connections when the pool is built.
                 let mut opened = Vec::new();
@@ -90,7 +76,7 @@ macro_rules! tasks {
                         while !stop.load(Ordering::Relaxed) {
                             let work = async |_: &mut $conn| -> Result<(), Error> { Ok(()) };
                             let ended = match ids.request(number) {
-                                Some(request) if waits_with == WaitsWith::Queue => {
+                                Some(request) if queued => {
                                     locks.with_object_lock(request, work).await
                                 }
                                 Some(request) => {
@@ -107,42 +93,41 @@ macro_rules! tasks {
                         }
                     }));
                 }
-                let mut times = Vec::new();
+                let mut times = Samples::default();
                 // At least one, however long it takes.
-                while times.is_empty() || started.elapsed() < TIME {
+                while times.len() == 0 || started.elapsed() < TIME {
                     use diesel_async::SimpleAsyncConnection;
 
                     let asked = Instant::now();
                     let mut conn = pool.get().await?;
                     conn.batch_execute("SELECT 1").await?;
                     drop(conn);
-                    times.push(asked.elapsed().as_secs_f64() * 1e3);
+                    times.push_time(asked.elapsed());
                     sleep(Duration::from_millis(5)).await;
                 }
                 stop.store(true, Ordering::Relaxed);
                 for task in running {
                     task.await?;
                 }
-                Ok((per_second(&done, started), median(times)))
+                Ok((per_second(&done, started), times.median()))
             })
         };
         run()
     }};
 }
 
-pub(crate) fn measure(engine: Engine, rounds: usize) -> Result<()> {
-    let rounds = rounds.div_ceil(5);
-    let database = Database::new(engine)?;
-    println!(
-        "\n{CONNECTIONS} connections, kept locks, {rounds} rounds of {} s: transactions per second, and the median ms \
-         of an unrelated transaction on the same pool:\n",
-        TIME.as_secs()
+pub(crate) fn measure(engine: Engine, rounds: usize, report: &mut Report) -> Result<()> {
+    let database = match engine {
+        Engine::Postgres => Database::create::<PgConnection>()?,
+        _ => Database::create::<MysqlConnection>()?,
+    };
+    let title = format!(
+        "{CONNECTIONS} connections, kept locks, {rounds} rounds of {TIME:?}: transactions per second, and the median ms of an \
+         unrelated transaction on the same pool"
     );
-    println!(
-        "| askers | ids | threads and r2d2 | tasks and deadpool | tasks and `AsyncLockPool` | tasks / threads | \
-         unrelated: threads, tasks, `AsyncLockPool` |"
-    );
-    println!("|---|---|---|---|---|---|---|");
+    let columns = "askers | ids | threads and r2d2 | tasks and deadpool | tasks and `LockPool` | tasks / threads | \
+                   unrelated: threads | unrelated: tasks | unrelated: `LockPool`";
+    report.table(&title, columns);
     for (askers, ids) in [
         (64, Ids::None),
         (64, Ids::Many),
@@ -152,45 +137,41 @@ pub(crate) fn measure(engine: Engine, rounds: usize) -> Result<()> {
         (4096, Ids::Many),
         (4096, Ids::One),
     ] {
-        let mut figures = [const { Vec::new() }; 6];
+        let mut figures = [(); 3].map(|()| (Samples::default(), Samples::default()));
         for _ in 0..rounds {
             let url = &database.url;
-            let measured = match engine {
-                Engine::Postgres => [
+            let ways = [false, true];
+            let (threads, [tasks, queue]) = match engine {
+                Engine::Postgres => (
                     threads::<PgConnection>(url, askers, ids)?,
-                    tasks!(AsyncPgConnection, url, askers, ids, WaitsWith::Connection)?,
-                    tasks!(AsyncPgConnection, url, askers, ids, WaitsWith::Queue)?,
-                ],
-                _ => [
+                    ways.map(|queued| tasks!(AsyncPgConnection, url, askers, ids, queued)),
+                ),
+                _ => (
                     threads::<MysqlConnection>(url, askers, ids)?,
-                    tasks!(
-                        AsyncMysqlConnection,
-                        url,
-                        askers,
-                        ids,
-                        WaitsWith::Connection
-                    )?,
-                    tasks!(AsyncMysqlConnection, url, askers, ids, WaitsWith::Queue)?,
-                ],
+                    ways.map(|queued| tasks!(AsyncMysqlConnection, url, askers, ids, queued)),
+                ),
             };
-            for (place, (per_second, unrelated)) in measured.into_iter().enumerate() {
-                figures[place].push(per_second);
-                figures[place + 3].push(unrelated);
+            for ((speeds, unrelated), measured) in
+                figures.iter_mut().zip([Ok(threads), tasks, queue])
+            {
+                let (per_second, median) = measured?;
+                speeds.push(per_second);
+                unrelated.push(median);
             }
         }
-        let [
-            threads,
-            tasks,
-            queue,
-            beside_threads,
-            beside_tasks,
-            beside_queue,
-        ] = figures.map(median);
-        let (name, ratio) = (ids.name(), tasks / threads);
-        println!(
-            "| {askers} | {name} | {threads:.0} | {tasks:.0} | {queue:.0} | {ratio:.2} | \
-             {beside_threads:.1}, {beside_tasks:.1}, {beside_queue:.1} |"
-        );
+        let [threads, tasks, queue] =
+            figures.map(|(speeds, unrelated)| (speeds.median(), unrelated.median()));
+        report.row(&json!([
+            askers,
+            name(&ids),
+            threads.0,
+            tasks.0,
+            queue.0,
+            tasks.0 / threads.0,
+            threads.1,
+            tasks.1,
+            queue.1,
+        ]));
     }
     Ok(())
 }
@@ -223,17 +204,17 @@ where
                 }
             });
         }
-        let mut times = Vec::new();
-        while times.is_empty() || started.elapsed() < TIME {
+        let mut times = Samples::default();
+        while times.len() == 0 || started.elapsed() < TIME {
             let asked = Instant::now();
             let mut conn = pool.get().expect("a connection");
             conn.batch_execute("SELECT 1").expect("SELECT 1");
             drop(conn);
-            times.push(asked.elapsed().as_secs_f64() * 1e3);
+            times.push_time(asked.elapsed());
             thread::sleep(Duration::from_millis(5));
         }
         stop.store(true, Ordering::Relaxed);
-        median(times)
+        times.median()
     });
     Ok((per_second(&done, started), unrelated))
 }

@@ -1,26 +1,21 @@
-//! The outcome of a run: a table for people, one line of JSON for programs, and the exit code.
+//! The outcome of a run: its figures, the verdict and the exit code.
 
-use std::fmt;
 use std::process::ExitCode;
 
-use program_support::outcome::{
-    INTERRUPTED, OutcomeTable, Verdict, per_second, tenths, thousandths,
-};
+use program_support::database::Engine;
+use program_support::outcome::{INTERRUPTED, Verdict, per_second, tenths, thousandths};
 use serde::Serialize;
 
 use crate::check::CheckResult;
-use crate::job::Job;
-use crate::report::WAIT;
-use crate::run_totals::RunTotals;
-use crate::schedule;
-use crate::upsert::Locking;
+use crate::coordinator::RunTotals;
+use crate::job::{Job, Locking, total};
 
 /// The exit code if documents were rejected, and nothing else is wrong.
 const REJECTED: u8 = 3;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
-    backend: &'static str,
+    backend: Engine,
     /// The number of different documents.
     documents: usize,
     /// The number of deliveries to writers: planned and completed.
@@ -31,10 +26,8 @@ pub(crate) struct Outcome {
     dropped: usize,
     processes: usize,
     threads: usize,
-    stored: usize,
-    missing: usize,
-    stale: usize,
-    duplicates: usize,
+    #[serde(flatten)]
+    checked: CheckResult,
     errors: usize,
     rejected: usize,
     retries: u32,
@@ -48,28 +41,20 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn new(
-        backend: &'static str,
-        job: &Job,
-        run: &RunTotals,
-        checked: &CheckResult,
-    ) -> Self {
+    pub(crate) fn new(job: &Job, run: &RunTotals, checked: CheckResult) -> Self {
         let totals = run.total();
         let seconds = run.took.as_secs_f64();
         Self {
-            backend,
+            backend: job.database.engine,
             documents: job.source.len(),
-            deliveries: schedule::total(job),
+            deliveries: total(job),
             handled: totals.handled,
             inserted: totals.inserted,
             updated: totals.updated,
             dropped: totals.dropped,
             processes: job.writers,
             threads: job.threads,
-            stored: checked.stored,
-            missing: checked.missing,
-            stale: checked.stale,
-            duplicates: checked.duplicates,
+            checked,
             errors: totals.errors + run.other_errors,
             rejected: run.rejected.len(),
             retries: totals.retries,
@@ -103,14 +88,14 @@ impl Outcome {
 
     /// Whether the table contains what it must.
     fn is_right(&self) -> bool {
-        self.missing + self.stale + self.duplicates == 0
+        self.checked.missing + self.checked.stale + self.checked.duplicates == 0
     }
 
     fn is_all_rejected(&self) -> bool {
         self.rejected == self.documents
     }
 
-    fn verdict(&self) -> Verdict {
+    pub(crate) fn verdict(&self) -> Verdict {
         if self.interrupted {
             Verdict::Doubtful("interrupted")
         } else if self.writers_died > 0 {
@@ -130,70 +115,5 @@ impl Outcome {
         } else {
             Verdict::Doubtful("WRONG, as expected without the lock")
         }
-    }
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lock = if self.locked {
-            "each id under its object lock"
-        } else {
-            "WITHOUT locks"
-        };
-        let mut table = OutcomeTable::default();
-        table
-            .row(
-                "writers",
-                format!(
-                    "{} processes x {} threads on {}, {lock}",
-                    self.processes, self.threads, self.backend
-                ),
-            )
-            .row(
-                "documents",
-                format!(
-                    "{}, {} of {} deliveries handled",
-                    self.documents, self.handled, self.deliveries
-                ),
-            )
-            .row(
-                "of these",
-                format!(
-                    "{} inserted, {} updated, {} dropped, {} errors",
-                    self.inserted, self.updated, self.dropped, self.errors
-                ),
-            );
-        if self.rejected > 0 {
-            table.row("rejected", format!("{} documents", self.rejected));
-        }
-        if self.retries > 0 {
-            table.row("retries", format!("{} transactions", self.retries));
-        }
-        table.row(
-            "speed",
-            format!(
-                "{:.0} documents per second, for {:.1} s",
-                self.per_second, self.seconds
-            ),
-        );
-        if self.locked {
-            table.row(
-                "waits",
-                format!(
-                    "{} locks took {} ms or longer, the longest {:.1} ms",
-                    self.waits,
-                    WAIT.as_millis(),
-                    self.longest_wait_ms
-                ),
-            );
-        }
-        table.row(
-            "check",
-            format!(
-                "{} ids stored, {} missing, {} stale, {} duplicates",
-                self.stored, self.missing, self.stale, self.duplicates
-            ),
-        );
-        table.write(f, self.verdict())
     }
 }

@@ -1,14 +1,31 @@
-//! The table of stored documents.
-//!
-//! All databases have the same statements, in Diesel's DSL, except for the type of the id: bytes on MySQL, whose
-//! collations treat different texts as equal, and text elsewhere.
+//! The table of stored documents, and its statements.
 
 use chrono::NaiveDateTime;
 use diesel::prelude::*;
-use diesel::r2d2::R2D2Connection;
-use diesel_locks::ObjectLockExt;
+use program_support::connection::AnyConnection;
+use program_support::database::Engine;
 
+use self::ingest_documents::{dsl, table};
 use crate::document::{Document, Version};
+
+/// The statements that create the table.
+pub(crate) const TABLES: [(Engine, &str); 3] = [
+    (Engine::Sqlite, include_str!("store/sqlite.sql")),
+    (Engine::Postgres, include_str!("store/postgres.sql")),
+    (Engine::Mysql, include_str!("store/mysql.sql")),
+];
+
+diesel::table! {
+    ingest_documents (seq) {
+        seq -> BigInt,
+        /// Bytes on MySQL, whose collations treat different texts as equal.
+        id -> Text,
+        timestamp -> Timestamp,
+        digest -> Binary,
+        body -> Binary,
+        generated -> Bool,
+    }
+}
 
 /// The part of an id's row that is compared with another version.
 #[derive(Queryable)]
@@ -18,7 +35,7 @@ pub(crate) struct Registered {
 }
 
 /// A whole row.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Queryable)]
 pub(crate) struct Row {
     pub(crate) seq: i64,
     pub(crate) id: String,
@@ -27,155 +44,58 @@ pub(crate) struct Row {
     pub(crate) generated: bool,
 }
 
-/// A [`Row`] with the id as stored in the database.
-type Stored<Id> = (i64, Id, NaiveDateTime, Vec<u8>, bool);
-
-pub(crate) trait Store: ObjectLockExt + R2D2Connection + 'static {
-    /// The name of the database in the output.
-    const NAME: &'static str;
-
-    /// Creates the table if it is missing.
-    fn create_table(&mut self) -> QueryResult<()>;
-
-    /// Sets up the session, before any other statement.
-    fn configure_session(&mut self) -> QueryResult<()>;
-
-    fn registered(&mut self, id: &str) -> QueryResult<Option<Registered>>;
-
-    fn insert(&mut self, document: &Document, generated: bool) -> QueryResult<usize>;
-
-    fn update(&mut self, seq: i64, document: &Document) -> QueryResult<usize>;
-
-    /// The next rows, in the order of `seq`.
-    fn rows_after(&mut self, seq: i64, limit: i64) -> QueryResult<Vec<Row>>;
-
-    fn delete_all(&mut self) -> QueryResult<usize>;
-
-    fn delete_generated(&mut self) -> QueryResult<usize>;
+pub(crate) fn registered(conn: &mut AnyConnection, id: &str) -> QueryResult<Option<Registered>> {
+    table
+        .filter(dsl::id.eq(id))
+        .select((dsl::seq, (dsl::timestamp, dsl::digest)))
+        .first(conn)
+        .optional()
 }
 
-macro_rules! store {
-    (
-        $module:ident, $connection:ty, $name:literal,
-        id: $sql_type:ident from $borrowed:ty,
-        table: $table:literal,
-        configure_session: [$($configure_session:literal),*] $(,)?
-    ) => {
-        mod $module {
-            use diesel::connection::SimpleConnection;
-            use diesel::prelude::*;
-
-            use super::{Document, Registered, Row, Store, Stored};
-
-            diesel::table! {
-                ingest_documents (seq) {
-                    seq -> BigInt,
-                    id -> $sql_type,
-                    timestamp -> Timestamp,
-                    digest -> Binary,
-                    body -> Binary,
-                    generated -> Bool,
-                }
-            }
-            use ingest_documents::{dsl, table};
-
-            impl Store for $connection {
-                const NAME: &'static str = $name;
-
-                fn create_table(&mut self) -> QueryResult<()> {
-                    self.batch_execute(include_str!($table))
-                }
-
-                fn configure_session(&mut self) -> QueryResult<()> {
-                    let statements: &[&str] = &[$($configure_session),*];
-                    statements.iter().try_for_each(|statement| self.batch_execute(statement))
-                }
-
-                fn registered(&mut self, id: &str) -> QueryResult<Option<Registered>> {
-                    table
-                        .filter(dsl::id.eq(AsRef::<$borrowed>::as_ref(id)))
-                        .select((dsl::seq, (dsl::timestamp, dsl::digest)))
-                        .first(self)
-                        .optional()
-                }
-
-                fn insert(&mut self, document: &Document, generated: bool) -> QueryResult<usize> {
-                    diesel::insert_into(table)
-                        .values((
-                            dsl::id.eq(AsRef::<$borrowed>::as_ref(&document.id)),
-                            dsl::timestamp.eq(document.version.timestamp),
-                            dsl::digest.eq(document.version.digest.as_slice()),
-                            dsl::body.eq(document.body.as_slice()),
-                            dsl::generated.eq(generated),
-                        ))
-                        .execute(self)
-                }
-
-                fn update(&mut self, seq: i64, document: &Document) -> QueryResult<usize> {
-                    diesel::update(table.filter(dsl::seq.eq(seq)))
-                        .set((
-                            dsl::timestamp.eq(document.version.timestamp),
-                            dsl::digest.eq(document.version.digest.as_slice()),
-                            dsl::body.eq(document.body.as_slice()),
-                        ))
-                        .execute(self)
-                }
-
-                fn rows_after(&mut self, seq: i64, limit: i64) -> QueryResult<Vec<Row>> {
-                    let rows: Vec<Stored<<$borrowed as ToOwned>::Owned>> = table
-                        .filter(dsl::seq.gt(seq))
-                        .order(dsl::seq)
-                        .limit(limit)
-                        .select((dsl::seq, dsl::id, dsl::timestamp, dsl::body, dsl::generated))
-                        .load(self)?;
-                    Ok(rows.into_iter().map(Row::from).collect())
-                }
-
-                fn delete_all(&mut self) -> QueryResult<usize> {
-                    diesel::delete(table).execute(self)
-                }
-
-                fn delete_generated(&mut self) -> QueryResult<usize> {
-                    diesel::delete(table.filter(dsl::generated)).execute(self)
-                }
-            }
-        }
-    };
+pub(crate) fn insert(
+    conn: &mut AnyConnection,
+    document: &Document,
+    generated: bool,
+) -> QueryResult<usize> {
+    diesel::insert_into(table)
+        .values((
+            dsl::id.eq(&document.id),
+            dsl::timestamp.eq(document.version.timestamp),
+            dsl::digest.eq(document.version.digest.as_slice()),
+            dsl::body.eq(document.body.as_slice()),
+            dsl::generated.eq(generated),
+        ))
+        .execute(conn)
 }
 
-store!(
-    sqlite, SqliteConnection, "sqlite",
-    id: Text from str,
-    table: "store/sqlite.sql",
-    configure_session: ["PRAGMA busy_timeout = 10000", "PRAGMA synchronous = NORMAL"],
-);
+pub(crate) fn update(
+    conn: &mut AnyConnection,
+    seq: i64,
+    document: &Document,
+) -> QueryResult<usize> {
+    diesel::update(table.filter(dsl::seq.eq(seq)))
+        .set((
+            dsl::timestamp.eq(document.version.timestamp),
+            dsl::digest.eq(document.version.digest.as_slice()),
+            dsl::body.eq(document.body.as_slice()),
+        ))
+        .execute(conn)
+}
 
-#[cfg(feature = "postgres")]
-store!(
-    postgres, PgConnection, "postgres",
-    id: Text from str,
-    table: "store/postgres.sql",
-    configure_session: [],
-);
+/// The next rows, in the order of `seq`.
+pub(crate) fn rows_after(conn: &mut AnyConnection, seq: i64, limit: i64) -> QueryResult<Vec<Row>> {
+    table
+        .filter(dsl::seq.gt(seq))
+        .order(dsl::seq)
+        .limit(limit)
+        .select((dsl::seq, dsl::id, dsl::timestamp, dsl::body, dsl::generated))
+        .load(conn)
+}
 
-#[cfg(feature = "mysql")]
-store!(
-    mysql, MysqlConnection, "mysql",
-    id: Binary from [u8],
-    table: "store/mysql.sql",
-    configure_session: [],
-);
+pub(crate) fn delete_all(conn: &mut AnyConnection) -> QueryResult<usize> {
+    diesel::delete(table).execute(conn)
+}
 
-impl<Id: Into<Vec<u8>>> From<Stored<Id>> for Row {
-    fn from((seq, id, timestamp, body, generated): Stored<Id>) -> Self {
-        // This program stores only ids that are text.
-        let id = String::from_utf8_lossy(&id.into()).into_owned();
-        Self {
-            seq,
-            id,
-            timestamp,
-            body,
-            generated,
-        }
-    }
+pub(crate) fn delete_generated(conn: &mut AnyConnection) -> QueryResult<usize> {
+    diesel::delete(table.filter(dsl::generated)).execute(conn)
 }

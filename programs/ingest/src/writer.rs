@@ -9,48 +9,40 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
-use program_support::child_process::{read_job, report};
-use program_support::database::Database;
-use program_support::{stop, with_connection};
+use anyhow::Result;
+use diesel::prelude::*;
+use diesel_locks::Retention;
+use diesel_locks::prelude::*;
+use program_support::connection::AnyConnection;
+use program_support::processes::{
+    is_stop_requested, read_job, report, stop_at_end_of_input, stop_on_interrupt,
+};
 
 use crate::document::Document;
-use crate::job::Job;
-use crate::report::{Report, Totals};
-use crate::schedule;
+use crate::job::{Job, Locking, Report, Totals, deliveries};
 use crate::source::Elements;
-use crate::store::Store;
-use crate::upsert::upsert;
+use crate::store;
 
 /// The interval between two reports of progress.
 const REPORTING: Duration = Duration::from_millis(100);
 
 /// Runs the writer from its start to its end.
 pub(crate) fn run() -> Result<ExitCode> {
-    stop::on_interrupt()?;
+    stop_on_interrupt()?;
     let job: Job = read_job()?;
-    let engine = Database::from_url(&job.database_url)?.engine;
-    with_connection!(engine, C => write::<C>(&job))?;
+    let connections = (0..job.threads).map(|_| AnyConnection::open(&job.database));
+    let connections = connections.collect::<Result<Vec<_>>>()?;
+    write(&job, connections)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn write<C: Store>(job: &Job) -> Result<()> {
-    let size = u32::try_from(job.threads)?;
-    let pool = Pool::builder()
-        .max_size(size)
-        // A test before each document would take a round trip. Without it, a broken connection fails its document.
-        .test_on_check_out(false)
-        .connection_customizer(Box::new(SetUp))
-        .build(ConnectionManager::<C>::new(&job.database_url))
-        .context("can't connect to the database")?;
+fn write(job: &Job, connections: Vec<AnyConnection>) -> Result<()> {
     let work = Work {
         job,
-        pool,
         elements: job.source.elements(),
-        deliveries: schedule::deliveries(job),
+        deliveries: deliveries(job),
         next: AtomicUsize::new(0),
         totals: Mutex::default(),
     };
@@ -58,14 +50,14 @@ fn write<C: Store>(job: &Job) -> Result<()> {
     if io::stdin().read_line(&mut String::new())? == 0 {
         return Ok(());
     }
-    stop::at_end_of_input();
+    stop_at_end_of_input();
     let (working, ended) = mpsc::channel::<()>();
     thread::scope(|scope| {
-        for _ in 0..job.threads {
-            let working = working.clone();
-            scope.spawn(|| {
+        for mut conn in connections {
+            let (work, working) = (&work, working.clone());
+            scope.spawn(move || {
                 let _working = working;
-                work.run();
+                work.run(&mut conn);
             });
         }
         drop(working);
@@ -77,27 +69,26 @@ fn write<C: Store>(job: &Job) -> Result<()> {
     Ok(())
 }
 
-struct Work<'a, C: Store> {
+struct Work<'a> {
     job: &'a Job,
-    pool: Pool<ConnectionManager<C>>,
     elements: Elements,
     deliveries: Vec<usize>,
     next: AtomicUsize,
     totals: Mutex<Totals>,
 }
 
-impl<C: Store> Work<'_, C> {
-    fn run(&self) {
-        while !stop::is_requested() {
+impl Work<'_> {
+    fn run(&self, conn: &mut AnyConnection) {
+        while !is_stop_requested() {
             let next = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(index) = self.deliveries.get(next) else {
                 break;
             };
-            self.handle(*index);
+            self.handle(conn, *index);
         }
     }
 
-    fn handle(&self, index: usize) {
+    fn handle(&self, conn: &mut AnyConnection, index: usize) {
         let source = &self.job.source;
         let document = source
             .read(index)
@@ -113,15 +104,7 @@ impl<C: Store> Work<'_, C> {
                 return;
             }
         };
-        // A connection per document, as a request handler uses one per request.
-        let upserted = self
-            .pool
-            .get()
-            .map_err(anyhow::Error::from)
-            .and_then(|mut conn| {
-                let generated = source.is_generated();
-                Ok(upsert(&mut *conn, &document, generated, self.job.locking)?)
-            });
+        let upserted = upsert(conn, &document, source.is_generated(), self.job.locking);
         match upserted {
             Ok(upserted) => self.count(|totals| totals.add_upserted(&upserted)),
             Err(error) => {
@@ -133,6 +116,10 @@ impl<C: Store> Work<'_, C> {
                     totals.handled += 1;
                     totals.errors += 1;
                 });
+                // In place of one that may be lost, as a pool does.
+                if let Ok(new) = AnyConnection::open(&self.job.database) {
+                    *conn = new;
+                }
             }
         }
     }
@@ -148,12 +135,79 @@ impl<C: Store> Work<'_, C> {
     }
 }
 
-#[derive(Debug)]
-struct SetUp;
+/// The number of retries of a transaction that the database aborted.
+const RETRIES: u32 = 5;
 
-impl<C: Store> CustomizeConnection<C, diesel::r2d2::Error> for SetUp {
-    fn on_acquire(&self, conn: &mut C) -> Result<(), diesel::r2d2::Error> {
-        conn.configure_session()
-            .map_err(diesel::r2d2::Error::QueryError)
+/// What happened to a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Inserted,
+    Updated,
+    Dropped,
+}
+
+pub(crate) struct Upserted {
+    pub(crate) fate: Fate,
+    /// The time from the request to the acquired lock.
+    pub(crate) waited: Duration,
+    pub(crate) retries: u32,
+}
+
+/// Inserts the document, replaces the stored version, or drops the document.
+fn upsert(
+    conn: &mut AnyConnection,
+    document: &Document,
+    generated: bool,
+    locking: Locking,
+) -> Result<Upserted, diesel_locks::Error> {
+    let mut retries = 0;
+    loop {
+        let asked = Instant::now();
+        let mut waited = Duration::ZERO;
+        let work = |conn: &mut AnyConnection| store_if_newer(conn, document, generated);
+        let lock = |retention| LockRequest::new(&document.id).retention(retention);
+        let mut locked = |retention| {
+            conn.with_object_lock(lock(retention), |conn| {
+                waited = asked.elapsed();
+                work(conn)
+            })
+        };
+        let result = match locking {
+            Locking::Transient => locked(Retention::Transient),
+            Locking::Kept => locked(Retention::Kept),
+            Locking::Unlocked => conn.transaction(work),
+        };
+        match result {
+            Ok(fate) => {
+                return Ok(Upserted {
+                    fate,
+                    waited,
+                    retries,
+                });
+            }
+            Err(error) if error.is_retryable() && retries < RETRIES => {
+                retries += 1;
+                thread::sleep(Duration::from_millis(1) * retries);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn store_if_newer(
+    conn: &mut AnyConnection,
+    document: &Document,
+    generated: bool,
+) -> Result<Fate, diesel_locks::Error> {
+    match store::registered(conn, &document.id)? {
+        None => {
+            store::insert(conn, document, generated)?;
+            Ok(Fate::Inserted)
+        }
+        Some(registered) if document.version > registered.version => {
+            store::update(conn, registered.seq, document)?;
+            Ok(Fate::Updated)
+        }
+        Some(_) => Ok(Fate::Dropped),
     }
 }

@@ -1,41 +1,32 @@
-//! Which database a URL means, how a program gets support for it, and the connection type.
+//! Which database a URL means, and how a program gets support for it.
 
 use std::env;
 use std::ffi::OsStr;
+use std::fmt;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-/// A program of this workspace, as it was built: see [`program!`](crate::program).
-#[derive(Clone, Copy, Debug)]
-pub struct Program {
-    /// The name of its package.
-    pub name: &'static str,
-    /// The path of its `Cargo.toml`.
-    pub manifest: &'static str,
-    /// It was built with the feature `postgres`.
-    pub has_postgres: bool,
-    /// It was built with the feature `mysql`.
-    pub has_mysql: bool,
-}
+use crate::terminal;
 
-/// The [`Program`] in which this macro is called.
-#[macro_export]
-macro_rules! program {
-    () => {
-        $crate::database::Program {
-            name: env!("CARGO_PKG_NAME"),
-            manifest: concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
-            has_postgres: cfg!(feature = "postgres"),
-            has_mysql: cfg!(feature = "mysql"),
-        }
-    };
+/// Which database a program uses.
+#[derive(Args, Clone)]
+pub struct DatabaseArguments {
+    /// postgres://.., mysql://.. or the path of an SQLite file [default: a temporary SQLite file]
+    ///
+    /// A program that was built without PostgreSQL or MySQL is built again with it by `cargo run`. This
+    /// needs the client library of the database (Debian, Ubuntu: libpq-dev, libmariadb-dev).
+    #[arg(long, value_name = "URL")]
+    pub database_url: Option<String>,
 }
 
 /// The kind of a database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Engine {
     /// An SQLite file.
     Sqlite,
@@ -45,8 +36,18 @@ pub enum Engine {
     Mysql,
 }
 
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sqlite => "sqlite",
+            Self::Postgres => "postgres",
+            Self::Mysql => "mysql",
+        })
+    }
+}
+
 /// A database, with a URL that Diesel accepts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Database {
     /// The kind of the database.
     pub engine: Engine,
@@ -56,10 +57,6 @@ pub struct Database {
 
 impl Database {
     /// Reads `postgres://..`, `mysql://..`, or the path of an SQLite file, with or without `sqlite://`.
-    ///
-    /// # Errors
-    ///
-    /// If the URL begins otherwise, or names an SQLite database in memory.
     pub fn from_url(url: &str) -> Result<Self> {
         let (engine, url) = match url.split_once("://") {
             Some(("postgres" | "postgresql", _)) => (Engine::Postgres, url),
@@ -81,65 +78,6 @@ impl Database {
             url: url.to_owned(),
         })
     }
-
-    /// Returns if the program supports this database. Otherwise it builds the program again with the
-    /// feature that is missing, and replaces this process by the new program.
-    ///
-    /// # Errors
-    ///
-    /// If the program was not started by `cargo run`, or the build fails.
-    pub fn require_support(&self, program: &Program) -> Result<()> {
-        let (engine, feature, debian_package, supported) = match self.engine {
-            Engine::Sqlite => return Ok(()),
-            Engine::Postgres => ("PostgreSQL", "postgres", "libpq-dev", program.has_postgres),
-            Engine::Mysql => ("MySQL", "mysql", "libmariadb-dev", program.has_mysql),
-        };
-        if supported {
-            return Ok(());
-        }
-        let name = program.name;
-        // `cargo run` sets this variable.
-        let cargo = env::var_os("CARGO").with_context(|| {
-            format!(
-                "{name} was built without {engine}; build it with --features {feature} \
-                 (needs {debian_package} on Debian and Ubuntu)"
-            )
-        })?;
-        eprintln!("{name} was built without {engine}: building it again with --features {feature}");
-        let built = program
-            .rebuild_command(&cargo, "build", feature)
-            .status()
-            .context("can't start cargo")?;
-        ensure!(
-            built.success(),
-            "building with {engine} failed; its client library must be installed \
-             ({debian_package} on Debian and Ubuntu)"
-        );
-        let error = program
-            .rebuild_command(&cargo, "run", feature)
-            .arg("--quiet")
-            .arg("--")
-            .args(env::args_os().skip(1))
-            .exec();
-        Err(error).context("can't start cargo")
-    }
-}
-
-impl Program {
-    /// `cargo build` or `cargo run` of this program with one more feature.
-    fn rebuild_command(&self, cargo: &OsStr, action: &str, feature: &str) -> Command {
-        let mut command = Command::new(cargo);
-        command.args([action, "--manifest-path", self.manifest]);
-        // The features of this build stay: a program may need several.
-        let present = [("postgres", self.has_postgres), ("mysql", self.has_mysql)];
-        let present = present.iter().filter(|(_, supported)| *supported);
-        let features: Vec<&str> = present.map(|(name, _)| *name).chain([feature]).collect();
-        command.args(["--features", &features.join(",")]);
-        if !cfg!(debug_assertions) {
-            command.arg("--release");
-        }
-        command
-    }
 }
 
 /// Where the database is.
@@ -152,11 +90,7 @@ pub enum DatabaseLocation {
 
 impl DatabaseLocation {
     /// The database of the URL, or a temporary SQLite file if there is none.
-    ///
-    /// # Errors
-    ///
-    /// If the URL is unusable, or the file's directory can't be created.
-    pub fn new(program: &Program, url: Option<&str>) -> Result<Self> {
+    fn new(program: Program, url: Option<&str>) -> Result<Self> {
         if let Some(url) = url {
             return Ok(Self::Given(Database::from_url(url)?));
         }
@@ -179,30 +113,104 @@ impl DatabaseLocation {
     }
 }
 
-/// Evaluates an expression with the connection type of an engine, which the calling program must support:
-/// see [`Database::require_support`].
+/// A program of this workspace: see [`program!`](crate::program).
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// Its name.
+    pub name: &'static str,
+    /// The path of the `Cargo.toml` of its package.
+    pub manifest: &'static str,
+}
+
+/// The [`Program`] in which this macro is called.
 #[macro_export]
-macro_rules! with_connection {
-    ($engine:expr, $connection:ident => $value:expr) => {
-        match $engine {
-            $crate::database::Engine::Sqlite => {
-                type $connection = diesel::SqliteConnection;
-                $value
-            }
-            #[cfg(feature = "postgres")]
-            $crate::database::Engine::Postgres => {
-                type $connection = diesel::PgConnection;
-                $value
-            }
-            #[cfg(feature = "mysql")]
-            $crate::database::Engine::Mysql => {
-                type $connection = diesel::MysqlConnection;
-                $value
-            }
-            #[cfg(not(all(feature = "postgres", feature = "mysql")))]
-            _ => anyhow::bail!("this program was built without support for that database"),
+macro_rules! program {
+    () => {
+        $crate::database::Program {
+            name: env!("CARGO_BIN_NAME"),
+            manifest: concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
         }
     };
+}
+
+/// The features of this build.
+const FEATURES: [(&str, bool); 2] = [
+    ("postgres", cfg!(feature = "postgres")),
+    ("mysql", cfg!(feature = "mysql")),
+];
+
+impl Program {
+    /// Runs `work` on the database of the URL, or on a temporary SQLite file. Returns the exit code of the program, and
+    /// prints an error with all its causes.
+    pub fn run(
+        self,
+        url: Option<&str>,
+        work: impl FnOnce(&DatabaseLocation) -> Result<ExitCode>,
+    ) -> ExitCode {
+        terminal::exit_code(self.name, self.locate(url).and_then(|it| work(&it)))
+    }
+
+    /// The database of the URL, which the program supports, or a temporary SQLite file if there is none.
+    ///
+    /// Otherwise it builds the program again with the feature that is missing, and replaces this process by the new
+    /// program.
+    pub fn locate(self, url: Option<&str>) -> Result<DatabaseLocation> {
+        let location = DatabaseLocation::new(self, url)?;
+        let (engine, feature, debian_package) = match location.database().engine {
+            Engine::Sqlite => return Ok(location),
+            Engine::Postgres => ("PostgreSQL", "postgres", "libpq-dev"),
+            Engine::Mysql => ("MySQL", "mysql", "libmariadb-dev"),
+        };
+        if FEATURES.contains(&(feature, true)) {
+            return Ok(location);
+        }
+        let name = self.name;
+        // `cargo run` sets this variable.
+        let cargo = env::var_os("CARGO").with_context(|| {
+            format!(
+                "{name} was built without {engine}; build it with --features {feature} \
+                 (needs {debian_package} on Debian and Ubuntu)"
+            )
+        })?;
+        eprintln!("{name} was built without {engine}: building it again with --features {feature}");
+        let built = self
+            .rebuild_command(&cargo, "build", FEATURES, feature)
+            .status()
+            .context("can't start cargo")?;
+        ensure!(
+            built.success(),
+            "building with {engine} failed; its client library must be installed \
+             ({debian_package} on Debian and Ubuntu)"
+        );
+        let error = self
+            .rebuild_command(&cargo, "run", FEATURES, feature)
+            .arg("--quiet")
+            .arg("--")
+            .args(env::args_os().skip(1))
+            .exec();
+        Err(error).context("can't start cargo")
+    }
+
+    /// `cargo build` or `cargo run` of this program with one more feature.
+    fn rebuild_command(
+        self,
+        cargo: &OsStr,
+        action: &str,
+        features: [(&str, bool); 2],
+        more: &str,
+    ) -> Command {
+        let mut command = Command::new(cargo);
+        command.args([action, "--manifest-path", self.manifest]);
+        command.args(["--bin", self.name]);
+        // The features of this build stay: a program may need several.
+        let present = features.iter().filter(|(_, supported)| *supported);
+        let features: Vec<&str> = present.map(|(name, _)| *name).chain([more]).collect();
+        command.args(["--features", &features.join(",")]);
+        if !cfg!(debug_assertions) {
+            command.arg("--release");
+        }
+        command
+    }
 }
 
 #[cfg(test)]
@@ -214,8 +222,6 @@ mod tests {
     const PROGRAM: Program = Program {
         name: "a-program",
         manifest: "/somewhere/Cargo.toml",
-        has_postgres: true,
-        has_mysql: false,
     };
 
     #[test]
@@ -241,23 +247,17 @@ mod tests {
 
     #[test]
     fn rebuild_keeps_the_features() {
-        let command = PROGRAM.rebuild_command(OsStr::new("cargo"), "build", "mysql");
+        let features = [("postgres", true), ("mysql", false)];
+        let command = PROGRAM.rebuild_command(OsStr::new("cargo"), "build", features, "mysql");
         let arguments: Vec<_> = command.get_args().filter_map(OsStr::to_str).collect();
-        assert_eq!(
-            arguments[..5],
-            [
-                "build",
-                "--manifest-path",
-                "/somewhere/Cargo.toml",
-                "--features",
-                "postgres,mysql"
-            ]
-        );
+        let expected =
+            "build --manifest-path /somewhere/Cargo.toml --bin a-program --features postgres,mysql";
+        assert_eq!(arguments[..7].join(" "), expected);
     }
 
     #[test]
     fn temporary_location_is_deleted_and_a_given_one_is_not() {
-        let location = DatabaseLocation::new(&PROGRAM, None).expect("a location");
+        let location = DatabaseLocation::new(PROGRAM, None).expect("a location");
         let url = location.database().url.clone();
         std::fs::write(&url, "").expect("a file");
         drop(location);
@@ -266,7 +266,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("given.sqlite");
         std::fs::write(&path, "").expect("a file");
-        drop(DatabaseLocation::new(&PROGRAM, path.to_str()).expect("a location"));
+        drop(DatabaseLocation::new(PROGRAM, path.to_str()).expect("a location"));
         assert!(path.exists());
     }
 }

@@ -1,20 +1,23 @@
-//! The outcome of a run: a table for people, one line of JSON for programs.
-
-use std::fmt;
+//! The outcome of a run: its figures for people, one line of JSON for programs.
 
 use anstyle::Style;
 use anyhow::Result;
-use comfy_table::presets::NOTHING;
-use comfy_table::{ContentArrangement, Table};
+use clap::Args;
 use serde::Serialize;
+use serde_json::Value;
 
-use crate::terminal::{self, BAD, FAINT, GOOD, WARNING};
+use crate::terminal::{self, BAD, FAINT, GOOD, WARNING, styled};
+
+/// How a program prints its outcome.
+#[derive(Args)]
+pub struct OutputArguments {
+    /// Print the outcome as one line of JSON, and no progress
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// The exit code that shells report of a program that Ctrl-C ended.
 pub const INTERRUPTED: u8 = 130;
-
-/// The name of the last row.
-const VERDICT: &str = "verdict";
 
 /// Whether a run ended as it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,76 +46,39 @@ impl Verdict {
     }
 }
 
-/// Names and texts in two columns, the verdict last.
-#[derive(Debug, Default)]
-pub struct OutcomeTable {
-    rows: Vec<(&'static str, String)>,
-}
-
-impl OutcomeTable {
-    /// Adds a row.
-    pub fn row(&mut self, name: &'static str, text: impl Into<String>) -> &mut Self {
-        self.rows.push((name, text.into()));
-        self
-    }
-
-    /// Writes the table, with styles, as wide as the terminal; as wide as it needs to be without one.
-    ///
-    /// # Errors
-    ///
-    /// Those of the formatter.
-    pub fn write(&self, f: &mut fmt::Formatter<'_>, verdict: Verdict) -> fmt::Result {
-        f.write_str(&self.render(verdict, terminal::width()))
-    }
-
-    fn render(&self, verdict: Verdict, width: Option<u16>) -> String {
-        let mut table = Table::new();
-        table.load_style(NOTHING);
-        if let Some(width) = width {
-            table
-                .set_content_arrangement(ContentArrangement::Dynamic)
-                .set_width(width);
-        }
-        for (name, text) in &self.rows {
-            table.add_row([*name, text]);
-        }
-        table.add_row([VERDICT, verdict.text()]);
-        let names = self.rows.iter().map(|(name, _)| name.len());
-        // One space before the name, one behind it.
-        let indent = names.max().unwrap_or(0).max(VERDICT.len()) + 2;
-        let mut text_style = Style::new();
-        let mut lines = Vec::new();
-        for line in table.trim_fmt().lines() {
-            let (name, text) = line.split_at(indent.min(line.len()));
-            if name.trim() == VERDICT {
-                text_style = verdict.style();
-            }
-            lines.push(format!(
-                "{FAINT}{name}{FAINT:#}{text_style}{text}{text_style:#}"
-            ));
-        }
-        lines.join("\n")
-    }
-}
-
-/// Prints the outcome: one line of JSON, or the table.
-///
-/// # Errors
-///
-/// If the outcome is no JSON.
-pub fn print(outcome: &(impl Serialize + fmt::Display), json: bool) -> Result<()> {
+/// Prints the outcome: one line of JSON, or a line for each figure, and the verdict last.
+pub fn print(outcome: &impl Serialize, verdict: Verdict, json: bool) -> Result<()> {
     if json {
         return print_json(outcome);
     }
-    anstream::println!("{outcome}");
+    for line in lines(&serde_json::to_value(outcome)?, verdict) {
+        terminal::print(line);
+    }
     Ok(())
 }
 
+fn lines(outcome: &Value, verdict: Verdict) -> Vec<String> {
+    let figures = || outcome.as_object().into_iter().flatten();
+    let width = figures().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let line = |name: &str, text: String| {
+        let name = format!("{:width$}", name.replace('_', " "));
+        format!(" {}  {text}", styled(FAINT, name))
+    };
+    let verdict = line("verdict", styled(verdict.style(), verdict.text()));
+    figures()
+        .map(|(name, value)| {
+            line(
+                name,
+                value
+                    .as_str()
+                    .map_or_else(|| value.to_string(), str::to_owned),
+            )
+        })
+        .chain([verdict])
+        .collect()
+}
+
 /// Prints the outcome as one line of JSON.
-///
-/// # Errors
-///
-/// If the outcome is no JSON.
 pub fn print_json(outcome: &impl Serialize) -> Result<()> {
     println!("{}", serde_json::to_string(outcome)?);
     Ok(())
@@ -140,47 +106,21 @@ pub fn per_second(count: usize, seconds: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use anstream::adapter::strip_str;
+    use serde_json::json;
 
-    use super::{OutcomeTable, Verdict};
-
-    fn table() -> OutcomeTable {
-        let mut table = OutcomeTable::default();
-        table
-            .row("writers", "3 processes x 4 threads on SQLite")
-            .row("check", "10 ids stored, 0 missing");
-        table
-    }
+    use super::{Verdict, lines};
 
     #[test]
-    fn columns_are_aligned() {
-        let text = table().render(Verdict::Right("right: every id once"), None);
+    fn figures_are_aligned_in_their_order_and_verdicts_have_colours() {
+        let outcome = json!({ "writers_died": 0, "backend": "sqlite" });
+        let text = lines(&outcome, Verdict::Right("right: every id once")).join("\n");
         assert_eq!(
             strip_str(&text).to_string(),
-            " writers  3 processes x 4 threads on SQLite\n \
-             check    10 ids stored, 0 missing\n \
-             verdict  right: every id once"
+            " writers died  0\n backend       sqlite\n verdict       right: every id once"
         );
-    }
-
-    #[test]
-    fn long_texts_are_wrapped_into_their_column() {
-        let text = table().render(Verdict::Wrong("WRONG"), Some(28));
-        assert_eq!(
-            strip_str(&text).to_string(),
-            " writers  3 processes x 4\n          \
-             threads on SQLite\n \
-             check    10 ids stored, 0\n          \
-             missing\n \
-             verdict  WRONG"
-        );
-    }
-
-    #[test]
-    fn verdicts_have_colours() {
-        let right = table().render(Verdict::Right("right"), None);
-        assert!(right.contains("\u{1b}[32m right"), "{right:?}");
-        let wrong = table().render(Verdict::Wrong("WRONG"), None);
-        assert!(wrong.contains("\u{1b}[31m WRONG"), "{wrong:?}");
+        assert!(text.contains("\u{1b}[32mright"), "{text:?}");
+        let wrong = lines(&outcome, Verdict::Wrong("WRONG")).join("\n");
+        assert!(wrong.contains("\u{1b}[31mWRONG"), "{wrong:?}");
     }
 
     #[test]

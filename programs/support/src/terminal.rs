@@ -26,11 +26,6 @@ pub fn width() -> Option<u16> {
     terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0)
 }
 
-/// The columns of the terminal that standard error is; `None` if it is none.
-pub fn stderr_width() -> Option<u16> {
-    terminal_size::terminal_size_of(std::io::stderr()).map(|(width, _)| width.0)
-}
-
 /// Prints styled text and a line end to standard output.
 pub fn print(text: impl std::fmt::Display) {
     anstream::println!("{text}");
@@ -47,64 +42,4 @@ pub fn exit_code(program: &str, ended: anyhow::Result<ExitCode>) -> ExitCode {
         anstream::eprintln!("{}: {error:#}", styled(BAD, program));
         ExitCode::FAILURE
     })
-}
-
-/// The words of the text in lines of at most `width` columns. A longer word has a line of its own.
-pub fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
-}
-
-/// An error message: a red `error:`, and the message beside it, in lines of at most `width` columns.
-pub fn error(message: &str, width: Option<u16>) -> String {
-    const LABEL: &str = "error:";
-    let indent = " ".repeat(LABEL.len() + 1);
-    let text = paragraph(message, &indent, width);
-    format!("{} {}", styled(BAD, LABEL), text.trim_start())
-}
-
-/// The text as a paragraph: lines of at most `width` columns, each with the indent before it; one line without
-/// a width.
-pub fn paragraph(text: &str, indent: &str, width: Option<u16>) -> String {
-    let room = width.map_or(usize::MAX, |width| {
-        usize::from(width).saturating_sub(indent.len())
-    });
-    let lines = wrapped(text, room);
-    let lines: Vec<String> = lines.iter().map(|line| format!("{indent}{line}")).collect();
-    lines.join("\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use anstream::adapter::strip_str;
-
-    use super::{error, paragraph};
-
-    #[test]
-    fn error_messages_are_wrapped_beside_the_label() {
-        let text = error("document 1: database is locked", Some(24));
-        assert_eq!(
-            strip_str(&text).to_string(),
-            "error: document 1:\n       database is\n       locked"
-        );
-    }
-
-    #[test]
-    fn paragraphs_are_wrapped_between_words() {
-        let text = "one two three, a-very-long-word four";
-        assert_eq!(
-            paragraph(text, "  ", Some(11)),
-            "  one two\n  three,\n  a-very-long-word\n  four"
-        );
-        assert_eq!(paragraph(text, " ", None), format!(" {text}"));
-    }
 }

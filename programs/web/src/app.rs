@@ -1,7 +1,6 @@
 //! What all handlers of an instance share.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::http::StatusCode;
 use diesel::r2d2::{ConnectionManager, Pool, PooledConnection};
@@ -14,7 +13,7 @@ use crate::jobs::Jobs;
 use crate::metrics::Metrics;
 use crate::problem::Problem;
 use crate::state::Snapshot;
-use crate::state::waits::{Wait as RunningWait, Waits};
+use crate::state::rates::{Wait as RunningWait, Waits};
 use crate::store::{Asker, Pools, Store};
 
 /// The releases by an operator that run at a time: more than there are connections for them.
@@ -23,9 +22,9 @@ const RELEASES: u32 = 8;
 /// One for each process.
 pub(crate) struct App<C: Store> {
     /// Waits for object locks without a connection.
-    pub(crate) locks: LockPool<C>,
+    pub(crate) locks: LockPool<Pool<ConnectionManager<C>>>,
     /// Renews the slots of jobs, on a pool of its own.
-    pub(crate) renewer: SlotRenewer<C>,
+    pub(crate) renewer: SlotRenewer<Pool<ConnectionManager<C>>>,
     /// For releases by an operator.
     pub(crate) operator: Pool<ConnectionManager<C>>,
     /// For the page.
@@ -46,19 +45,9 @@ pub(crate) struct App<C: Store> {
     pub(crate) snapshots: watch::Receiver<Arc<Snapshot>>,
     /// The name of this instance: the holder of its slots.
     pub(crate) instance: String,
-    pub(crate) settings: Settings,
-}
-
-/// What the arguments set.
-pub(crate) struct Settings {
-    pub(crate) wait: Duration,
-    pub(crate) lease: Duration,
+    /// The permits of each semaphore, which all instances share.
     pub(crate) permits: u32,
-    pub(crate) max_waiting: u32,
-    pub(crate) max_body: usize,
-    pub(crate) operator_token: Option<String>,
-    /// The host names by which clients may name the service.
-    pub(crate) hosts: Vec<String>,
+    pub(crate) arguments: Arguments,
 }
 
 /// A request that runs on a thread that may block.
@@ -77,7 +66,6 @@ impl<C: Store> App<C> {
         instance: String,
         arguments: &Arguments,
     ) -> Self {
-        let max_waiting = arguments.max_waiting;
         let shutdown = Shutdown::new();
         Self {
             locks: shutdown.add_lock_pool(&LockPool::new(pools.requests)),
@@ -87,28 +75,21 @@ impl<C: Store> App<C> {
             health: pools.health,
             health_turn: Arc::default(),
             shutdown,
-            places: Arc::new(Semaphore::new(max_waiting as usize)),
+            places: Arc::new(Semaphore::new(arguments.max_waiting as usize)),
             releases: Arc::new(Semaphore::new(RELEASES as usize)),
             waits: Waits::default(),
             jobs: Jobs::default(),
             metrics,
             snapshots,
             instance,
-            settings: Settings {
-                wait: arguments.wait(),
-                lease: arguments.lease(),
-                permits: pools.permits,
-                max_waiting,
-                max_body: arguments.max_body,
-                operator_token: arguments.operator_token(),
-                hosts: arguments.hosts.clone(),
-            },
+            permits: pools.permits,
+            arguments: arguments.clone(),
         }
     }
 
     /// How long a request waits for a lock.
     pub(crate) fn wait(&self) -> Wait {
-        Wait::AtMost(self.settings.wait)
+        Wait::AtMost(self.arguments.wait())
     }
 
     /// Runs `work` on a thread that may block. The call is stopped when the future is dropped, as it is when the client
@@ -118,7 +99,7 @@ impl<C: Store> App<C> {
         T: Send + 'static,
         F: FnOnce(&Arc<Self>, Call) -> Result<T, Problem> + Send + 'static,
     {
-        let most = self.settings.max_waiting;
+        let most = self.arguments.max_waiting;
         self.blocking_in(&self.places, most, work).await
     }
 
@@ -179,7 +160,7 @@ impl<C: Store> App<C> {
     /// Waits until no request uses the database, also none whose client has hung up. None can begin afterwards.
     pub(crate) async fn closures_ended(&self) {
         for (places, most) in [
-            (&self.places, self.settings.max_waiting),
+            (&self.places, self.arguments.max_waiting),
             (&self.releases, RELEASES),
         ] {
             // It fails only if the semaphore is closed.

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand};
-use program_support::arguments::DatabaseArguments;
+use clap::{CommandFactory, Parser};
+use program_support::database::DatabaseArguments;
 
-use crate::measure::MeasureArguments;
 use crate::name;
 
 /// Serves documents, accounts, passes and jobs over HTTP, each under a lock, a slot or a sequence of the database, and
@@ -16,23 +15,8 @@ use crate::name;
 ///
 /// Several instances may share one database: name it with --database-url. Without it the instance has an SQLite file
 /// of its own, which is deleted when it ends.
-#[derive(Parser)]
-#[command(name = "web", version, args_conflicts_with_subcommands = true)]
-pub(crate) struct CommandLine {
-    #[command(subcommand)]
-    pub(crate) command: Option<Command>,
-
-    #[command(flatten)]
-    pub(crate) serve: Arguments,
-}
-
-#[derive(Subcommand)]
-pub(crate) enum Command {
-    Measure(MeasureArguments),
-}
-
-/// The options of an instance.
-#[derive(Args)]
+#[derive(Clone, Parser)]
+#[command(name = "web", version)]
 pub(crate) struct Arguments {
     /// Name of this instance, which holds its slots; no two instances have the same [default: host name and process id]
     #[arg(long, value_name = "NAME", value_parser = name::usable)]
@@ -90,6 +74,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = RangedU64ValueParser::<u64>::new().range(1..=3600))]
     shutdown_seconds: u64,
 
+    // An argument is in the list of processes, a variable is not.
     #[arg(
         long,
         value_name = "TOKEN",
@@ -97,32 +82,28 @@ pub(crate) struct Arguments {
         help = "Token that a request must have to release the slots of others [default: the variable OPERATOR_TOKEN; \
                 none if it is not set]"
     )]
-    operator_token: Option<String>,
-}
-
-impl CommandLine {
-    /// That of the process. Ends it with code 2 if it is wrong.
-    pub(crate) fn of_process() -> Self {
-        let mut line = Self::parse();
-        let token = match (
-            &line.serve.operator_token,
-            std::env::var_os("OPERATOR_TOKEN"),
-        ) {
-            (None, Some(token)) => usable_token(&token.to_string_lossy()),
-            _ => return line,
-        };
-        let token = token.unwrap_or_else(|error| {
-            let text = format!("the variable OPERATOR_TOKEN: {error}");
-            Self::command()
-                .error(ErrorKind::ValueValidation, text)
-                .exit()
-        });
-        line.serve.operator_token = Some(token);
-        line
-    }
+    pub(crate) operator_token: Option<String>,
 }
 
 impl Arguments {
+    /// Those of the process. Ends it with code 2 if they are wrong.
+    pub(crate) fn of_process() -> Self {
+        let mut arguments = Self::parse();
+        if let (None, Some(token)) = (
+            &arguments.operator_token,
+            std::env::var_os("OPERATOR_TOKEN"),
+        ) {
+            let token = usable_token(&token.to_string_lossy()).unwrap_or_else(|error| {
+                let text = format!("the variable OPERATOR_TOKEN: {error}");
+                Self::command()
+                    .error(ErrorKind::ValueValidation, text)
+                    .exit()
+            });
+            arguments.operator_token = Some(token);
+        }
+        arguments
+    }
+
     pub(crate) fn wait(&self) -> Duration {
         Duration::from_secs(self.wait_seconds)
     }
@@ -133,11 +114,6 @@ impl Arguments {
 
     pub(crate) fn shutdown(&self) -> Duration {
         Duration::from_secs(self.shutdown_seconds)
-    }
-
-    /// The operator's token. An argument is in the list of processes, a variable is not.
-    pub(crate) fn operator_token(&self) -> Option<String> {
-        self.operator_token.clone()
     }
 }
 
@@ -157,7 +133,7 @@ fn usable_token(text: &str) -> Result<String, &'static str> {
 mod tests {
     use clap::Parser;
 
-    use super::{CommandLine, usable_token};
+    use super::{Arguments, usable_token};
 
     #[test]
     fn token_is_printable_ascii() {
@@ -165,7 +141,7 @@ mod tests {
         for token in ["", " \n", "a\nb", "a\tb", "pässword", "a\u{7f}"] {
             assert!(usable_token(token).is_err(), "{token:?}");
             let arguments = ["web", "--operator-token", token];
-            assert!(CommandLine::try_parse_from(arguments).is_err(), "{token:?}");
+            assert!(Arguments::try_parse_from(arguments).is_err(), "{token:?}");
         }
     }
 }

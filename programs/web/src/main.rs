@@ -1,31 +1,29 @@
 //! A web service whose handlers use object locks, slots and sequences on a pool, with a page that shows them.
 
 use anyhow::Result;
-use program_support::database::{DatabaseLocation, Program};
-use program_support::terminal::{BAD, styled};
-use program_support::{program, terminal, with_connection};
+use diesel::SqliteConnection;
+use program_support::database::{Engine, Program};
+use program_support::terminal::{self, BAD, styled};
 
-use args::{Command, CommandLine};
+use args::Arguments;
 
 mod app;
 mod args;
 mod jobs;
 mod log;
-mod measure;
 mod metrics;
 mod name;
 mod problem;
 mod routes;
 mod server;
-mod shutdown;
 mod state;
 mod store;
 mod xml;
 
-const PROGRAM: Program = program!();
+const PROGRAM: Program = program_support::program!();
 
 fn main() {
-    let code = run(&CommandLine::of_process()).unwrap_or_else(|error| {
+    let code = run(&Arguments::of_process()).unwrap_or_else(|error| {
         terminal::print_to_stderr(format!("{}: {error:#}", styled(BAD, PROGRAM.name)));
         1
     });
@@ -33,16 +31,16 @@ fn main() {
     signal_hook::low_level::exit(code);
 }
 
-fn run(line: &CommandLine) -> Result<i32> {
-    let named = match &line.command {
-        Some(Command::Measure(arguments)) => &arguments.database,
-        None => &line.serve.database,
-    };
-    let location = DatabaseLocation::new(&PROGRAM, named.database_url.as_deref())?;
+fn run(arguments: &Arguments) -> Result<i32> {
+    let location = PROGRAM.locate(arguments.database.database_url.as_deref())?;
     let database = location.database();
-    database.require_support(&PROGRAM)?;
-    match &line.command {
-        Some(Command::Measure(arguments)) => measure::run(database, arguments).map(|()| 0),
-        None => with_connection!(database.engine, C => server::serve::<C>(database, &line.serve)),
+    match database.engine {
+        Engine::Sqlite => server::serve::<SqliteConnection>(database, arguments),
+        #[cfg(feature = "postgres")]
+        Engine::Postgres => server::serve::<diesel::PgConnection>(database, arguments),
+        #[cfg(feature = "mysql")]
+        Engine::Mysql => server::serve::<diesel::MysqlConnection>(database, arguments),
+        #[cfg(not(all(feature = "postgres", feature = "mysql")))]
+        _ => anyhow::bail!("this program was built without support for that database"),
     }
 }

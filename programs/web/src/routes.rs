@@ -17,13 +17,10 @@ use crate::store::Store;
 mod accounts;
 mod admin;
 mod documents;
-mod events;
 mod guard;
-mod health;
 mod jobs;
-mod metrics;
-mod page;
 mod passes;
+mod status;
 
 /// No foreign hosts, and no scripts or styles inside of the page.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
@@ -34,8 +31,8 @@ const MAX_DETAIL: usize = 4096;
 
 pub(crate) fn router<C: Store>(app: Arc<App<C>>) -> Router {
     let guarded = Router::new()
-        .route("/", get(page::index))
-        .route("/page/{file}", get(page::file))
+        .route("/", get(status::index))
+        .route("/page/{file}", get(status::page_file))
         .route(
             "/documents/{id}",
             put(documents::put::<C>).get(documents::get::<C>),
@@ -44,8 +41,8 @@ pub(crate) fn router<C: Store>(app: Arc<App<C>>) -> Router {
         .route("/transfers", post(accounts::transfer::<C>))
         .route("/meetings/{id}/passes", post(passes::issue::<C>))
         .route("/jobs/{name}", post(jobs::start::<C>))
-        .route("/events", get(events::stream::<C>))
-        .route("/api/state", get(events::state::<C>))
+        .route("/events", get(status::events::<C>))
+        .route("/api/state", get(status::state::<C>))
         .route(
             "/admin/semaphores/{name}/release",
             post(admin::release::<C>),
@@ -59,10 +56,10 @@ pub(crate) fn router<C: Store>(app: Arc<App<C>>) -> Router {
             guard::check::<C>,
         ));
     Router::new()
-        .route("/health", get(health::check::<C>))
-        .route("/metrics", get(metrics::text::<C>))
+        .route("/health", get(status::health::<C>))
+        .route("/metrics", get(status::metrics::<C>))
         .merge(guarded)
-        .layer(DefaultBodyLimit::max(app.settings.max_body))
+        .layer(DefaultBodyLimit::max(app.arguments.max_body))
         .layer(middleware::from_fn_with_state(
             Arc::clone(&app),
             finish::<C>,
@@ -115,7 +112,7 @@ async fn with_problem<C: Store>(app: &App<C>, path: &str, response: Response) ->
         StatusCode::NOT_FOUND => format!("there is nothing at {path}"),
         StatusCode::METHOD_NOT_ALLOWED => format!("{path} does not accept this method"),
         StatusCode::PAYLOAD_TOO_LARGE => {
-            format!("the body is larger than {} bytes", app.settings.max_body)
+            format!("the body is larger than {} bytes", app.arguments.max_body)
         }
         _ => text.into_owned(),
     };

@@ -3,9 +3,8 @@
 mod handovers;
 mod lists;
 pub(crate) mod publisher;
-mod rates;
+pub(crate) mod rates;
 mod snapshot;
-pub(crate) mod waits;
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,8 @@
 //! Reads the time of change of an XML document.
 
 use chrono::DateTime;
-use quick_xml::Reader;
-use quick_xml::escape::resolve_xml_entity;
-use quick_xml::events::{BytesStart, Event};
+use xml::ParserConfig;
+use xml::reader::XmlEvent;
 
 /// Why a document is refused.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,48 +21,24 @@ const ATTRIBUTE: &str = "changed";
 /// Reads the attribute `changed` of the root, an RFC 3339 time, as microseconds since 1970. Reads the whole document,
 /// which must be well-formed.
 pub(crate) fn changed_us(xml: &str) -> Result<i64, Refusal> {
-    let malformed =
-        |reason: &str| Refusal::Malformed(format!("the body is not well-formed XML: {reason}"));
-    let mut reader = Reader::from_str(xml);
-    let mut depth = 0_usize;
+    let parser = ParserConfig::new().allow_multiple_root_elements(false);
     let mut root = None;
-    loop {
-        let event = reader
-            .read_event()
-            .map_err(|error| malformed(&error.to_string()))?;
+    for event in parser.create_reader(xml.as_bytes()) {
         match event {
-            Event::Start(tag) | Event::Empty(tag) if depth == 0 && root.is_some() => {
-                return Err(malformed(&format!("<{}> is a second root", tag.name().0)));
+            Ok(XmlEvent::Doctype { .. }) => return Err(Refusal::DocumentType),
+            Ok(XmlEvent::StartElement { attributes, .. }) if root.is_none() => {
+                root = Some(attributes);
             }
-            Event::Start(tag) => {
-                if depth == 0 {
-                    root = Some(attribute(&tag)?);
-                }
-                depth += 1;
+            Ok(_) => {}
+            Err(error) => {
+                let reason = format!("the body is not well-formed XML: {error}");
+                return Err(Refusal::Malformed(reason));
             }
-            Event::Empty(tag) if depth == 0 => root = Some(attribute(&tag)?),
-            Event::End(_) => depth = depth.saturating_sub(1),
-            Event::Text(text) if depth == 0 && !text.trim_ascii().is_empty() => {
-                return Err(malformed("text outside of the root element"));
-            }
-            Event::DocType(_) => return Err(Refusal::DocumentType),
-            Event::CData(_) | Event::GeneralRef(_) if depth == 0 => {
-                return Err(malformed("text outside of the root element"));
-            }
-            Event::GeneralRef(reference)
-                if !reference.is_char_ref() && resolve_xml_entity(&reference).is_none() =>
-            {
-                return Err(malformed("an entity that is not XML's own"));
-            }
-            Event::Eof => break,
-            _ => {}
         }
     }
-    if depth > 0 {
-        return Err(malformed(&format!("{depth} elements are not closed")));
-    }
-    let text = root.ok_or_else(|| malformed("no root element"))?;
-    let text = text.ok_or_else(|| {
+    let mut attributes = root.into_iter().flatten();
+    let changed = attributes.find(|it| it.name.borrow().to_repr() == ATTRIBUTE);
+    let text = changed.map(|changed| changed.value).ok_or_else(|| {
         Refusal::Untimed(format!("the root element has no attribute {ATTRIBUTE:?}"))
     })?;
     let time = DateTime::parse_from_rfc3339(text.trim()).map_err(|_| {
@@ -72,19 +47,6 @@ pub(crate) fn changed_us(xml: &str) -> Result<i64, Refusal> {
         ))
     })?;
     Ok(time.timestamp_micros())
-}
-
-fn attribute(root: &BytesStart<'_>) -> Result<Option<String>, Refusal> {
-    let malformed =
-        |reason: String| Refusal::Malformed(format!("the body is not well-formed XML: {reason}"));
-    let mut found = None;
-    for attribute in root.attributes() {
-        let attribute = attribute.map_err(|error| malformed(error.to_string()))?;
-        if attribute.key.0 == ATTRIBUTE {
-            found = Some(attribute.value.to_string());
-        }
-    }
-    Ok(found)
 }
 
 #[cfg(test)]

@@ -9,32 +9,23 @@ use diesel::mysql::Mysql;
 use diesel::prelude::Queryable;
 use diesel::sql_types::{BigInt, Binary, Nullable, Unsigned};
 
-use super::bytes::Bytes;
-use super::execute::{MysqlError, Run};
-use super::sql::limits::{ANY_SIZE, ANY_SIZE_HINT, EVERY_ROW};
-use super::sql::object_lock::{NAMED_LOCK, NAMED_LOCK_END};
 use crate::Error;
 use crate::engine::clock::Clock;
-use crate::engine::raw_sql::{push, statement};
-use crate::inspect::object_lock::{HeldObjectLock, LockSession, LockWaiter, since};
-use crate::link::Link;
+use crate::engine::mysql::execute::{self, MysqlError};
+use crate::engine::mysql::lists::Bytes;
+use crate::engine::mysql::object_lock_sql::{NAMED_LOCK, NAMED_LOCK_END};
+use crate::engine::mysql::sql::{ANY_SIZE, ANY_SIZE_HINT, EVERY_ROW};
+use crate::link::On;
+use crate::link::raw_sql::statement;
+use crate::values::held_object_lock::{HeldObjectLock, LockSession, LockWaiter, since};
 
-/// The error number of a missing privilege on a table.
 const TABLE_ACCESS_DENIED: i64 = 1142;
 
-/// The error number of a missing global privilege.
 const SPECIFIC_ACCESS_DENIED: i64 = 1227;
 
-/// A time of `information_schema`, which is in the time zone of the server's system, as [`Clock::NOW`] is.
-macro_rules! system_time {
-    ($time:literal) => {
-        concat!(
-            "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', CONVERT_TZ(",
-            $time,
-            ", 'SYSTEM', '+00:00'))"
-        )
-    };
-}
+/// The ends of a time of `information_schema` as a number. It is in the time zone of the server's system, as [`Clock::NOW`] is.
+const SYSTEM_TIME: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', CONVERT_TZ(";
+const SYSTEM_TIME_END: &str = ", 'SYSTEM', '+00:00'))";
 
 /// On MySQL, the session of a thread, its open transaction and its statement. Not `INNODB_TRX`, which fails while a session
 /// runs a statement with bound bytes that are not a text.
@@ -44,7 +35,6 @@ const SESSION_OF_THREAD: &str = " \
     LEFT JOIN performance_schema.events_statements_current AS statement \
     ON statement.THREAD_ID = session.THREAD_ID AND statement.END_EVENT_ID IS NULL AND statement.NESTING_EVENT_LEVEL = 0 ";
 
-/// The columns of a session on MySQL, after its number.
 const SESSION: &str = "CAST(session.PROCESSLIST_USER AS BINARY) AS user, \
     CAST(session.PROCESSLIST_HOST AS BINARY) AS host, \
     CAST(trx.TIMER_WAIT DIV 1000000 AS SIGNED) AS open_for, CAST(statement.TIMER_WAIT DIV 1000000 AS SIGNED) AS waited";
@@ -62,55 +52,51 @@ statement! {
         (Nullable<Binary>, Nullable<Binary>, BigInt, Unsigned<BigInt>),
         (Nullable<Unsigned<BigInt>>, Nullable<Binary>, Nullable<Binary>, Nullable<BigInt>, Nullable<BigInt>, BigInt),
     ),
-    |self, out| {
-        push!(out;
-            {ANY_SIZE}; "SELECT "; {ANY_SIZE_HINT}; "found.id, CAST("; {NAMED_LOCK}; "found.id"; {NAMED_LOCK_END}; " AS BINARY), found.waits, \
-             found.trx_id, found.session, found.user, found.host, found.open_for, found.waited, "; {Mysql::NOW};
-            " FROM (/*!80000 \
-             SELECT UNHEX(SUBSTR(locks.LOCK_DATA, 3)) AS id, locks.LOCK_STATUS = 'WAITING' AS waits, \
-             locks.ENGINE_TRANSACTION_ID AS trx_id, session.PROCESSLIST_ID AS session, "; {SESSION};
-            " FROM performance_schema.data_locks AS locks \
-             LEFT JOIN performance_schema.data_locks AS owned \
-             ON owned.ENGINE_TRANSACTION_ID = locks.ENGINE_TRANSACTION_ID AND owned.OBJECT_SCHEMA = locks.OBJECT_SCHEMA \
-             AND owned.OBJECT_NAME = locks.OBJECT_NAME AND owned.LOCK_TYPE = 'TABLE' \
-             LEFT JOIN performance_schema.threads AS session ON session.THREAD_ID = owned.THREAD_ID"; {SESSION_OF_THREAD};
-            "WHERE locks.OBJECT_SCHEMA = DATABASE() AND locks.OBJECT_NAME = 'diesel_locks_objects' \
-             AND locks.LOCK_TYPE = 'RECORD' AND locks.LOCK_DATA LIKE '0x%' AND locks.LOCK_MODE NOT LIKE '%,GAP%' \
-             AND locks.LOCK_MODE NOT LIKE '%INSERT_INTENTION%' \
-             *//*M!100100 \
-             SELECT UNHEX(SUBSTR(locks.lock_data, 3)) AS id, trx.trx_requested_lock_id <=> locks.lock_id AS waits, \
-             trx.trx_id AS trx_id, trx.trx_mysql_thread_id AS session, \
-             CAST(session.USER AS BINARY) AS user, CAST(session.HOST AS BINARY) AS host, ";
-            {Mysql::NOW}; " - "; {system_time!("trx.trx_started")}; " AS open_for, ";
-            {Mysql::NOW}; " - "; {system_time!("trx.trx_wait_started")};
-            " AS waited FROM information_schema.INNODB_LOCKS AS locks \
-             JOIN information_schema.INNODB_TRX AS trx ON trx.trx_id = locks.lock_trx_id \
-             LEFT JOIN information_schema.PROCESSLIST AS session ON session.ID = trx.trx_mysql_thread_id \
-             WHERE locks.lock_table IN (\
-             CONCAT('`', REPLACE(DATABASE(), '`', '``'), '`.`diesel_locks_objects`'), \
-             CONCAT('`', REPLACE(DATABASE(), '`', '``'), '`.diesel_locks_objects'), \
-             CONCAT('\"', REPLACE(DATABASE(), '\"', '\"\"'), '\".\"diesel_locks_objects\"'), \
-             CONCAT('\"', REPLACE(DATABASE(), '\"', '\"\"'), '\".diesel_locks_objects'), \
-             CONCAT(DATABASE(), '.diesel_locks_objects')) \
-             AND locks.lock_type = 'RECORD' AND locks.lock_data LIKE '0x%' */) AS found"; {EVERY_ROW};
-        );
+    |self| {
+        {ANY_SIZE}; "SELECT "; {ANY_SIZE_HINT}; "found.id, CAST("; {NAMED_LOCK}; "found.id"; {NAMED_LOCK_END}; " AS BINARY), found.waits, \
+         found.trx_id, found.session, found.user, found.host, found.open_for, found.waited, "; {Mysql::NOW};
+        " FROM (/*!80000 \
+         SELECT UNHEX(SUBSTR(locks.LOCK_DATA, 3)) AS id, locks.LOCK_STATUS = 'WAITING' AS waits, \
+         locks.ENGINE_TRANSACTION_ID AS trx_id, session.PROCESSLIST_ID AS session, "; {SESSION};
+        " FROM performance_schema.data_locks AS locks \
+         LEFT JOIN performance_schema.data_locks AS owned \
+         ON owned.ENGINE_TRANSACTION_ID = locks.ENGINE_TRANSACTION_ID AND owned.OBJECT_SCHEMA = locks.OBJECT_SCHEMA \
+         AND owned.OBJECT_NAME = locks.OBJECT_NAME AND owned.LOCK_TYPE = 'TABLE' \
+         LEFT JOIN performance_schema.threads AS session ON session.THREAD_ID = owned.THREAD_ID"; {SESSION_OF_THREAD};
+        "WHERE locks.OBJECT_SCHEMA = DATABASE() AND locks.OBJECT_NAME = 'diesel_locks_objects' \
+         AND locks.LOCK_TYPE = 'RECORD' AND locks.LOCK_DATA LIKE '0x%' AND locks.LOCK_MODE NOT LIKE '%,GAP%' \
+         AND locks.LOCK_MODE NOT LIKE '%INSERT_INTENTION%' \
+         *//*M!100100 \
+         SELECT UNHEX(SUBSTR(locks.lock_data, 3)) AS id, trx.trx_requested_lock_id <=> locks.lock_id AS waits, \
+         trx.trx_id AS trx_id, trx.trx_mysql_thread_id AS session, \
+         CAST(session.USER AS BINARY) AS user, CAST(session.HOST AS BINARY) AS host, ";
+        {Mysql::NOW}; " - "; {SYSTEM_TIME}; "trx.trx_started"; {SYSTEM_TIME_END}; " AS open_for, ";
+        {Mysql::NOW}; " - "; {SYSTEM_TIME}; "trx.trx_wait_started"; {SYSTEM_TIME_END};
+        " AS waited FROM information_schema.INNODB_LOCKS AS locks \
+         JOIN information_schema.INNODB_TRX AS trx ON trx.trx_id = locks.lock_trx_id \
+         LEFT JOIN information_schema.PROCESSLIST AS session ON session.ID = trx.trx_mysql_thread_id \
+         WHERE locks.lock_table IN (\
+         CONCAT('`', REPLACE(DATABASE(), '`', '``'), '`.`diesel_locks_objects`'), \
+         CONCAT('`', REPLACE(DATABASE(), '`', '``'), '`.diesel_locks_objects'), \
+         CONCAT('\"', REPLACE(DATABASE(), '\"', '\"\"'), '\".\"diesel_locks_objects\"'), \
+         CONCAT('\"', REPLACE(DATABASE(), '\"', '\"\"'), '\".diesel_locks_objects'), \
+         CONCAT(DATABASE(), '.diesel_locks_objects')) \
+         AND locks.lock_type = 'RECORD' AND locks.lock_data LIKE '0x%' */) AS found"; {EVERY_ROW};
     }
 }
 
 statement! {
     Mysql;
-    /// On MySQL, the sessions that wait for a named lock. MariaDB shows none.
+    /// On MySQL, the sessions that wait for a named lock.
     NamedLockWaiters {} -> (
         Binary,
         (Nullable<Unsigned<BigInt>>, Nullable<Binary>, Nullable<Binary>, Nullable<BigInt>, Nullable<BigInt>, BigInt),
     ),
-    |self, out| {
-        push!(out;
-            {ANY_SIZE}; "SELECT "; {ANY_SIZE_HINT}; "CAST(locks.OBJECT_NAME AS BINARY), session.PROCESSLIST_ID, "; {SESSION}; ", "; {Mysql::NOW};
-            " FROM performance_schema.metadata_locks AS locks \
-             JOIN performance_schema.threads AS session ON session.THREAD_ID = locks.OWNER_THREAD_ID"; {SESSION_OF_THREAD};
-            "WHERE locks.OBJECT_TYPE = 'USER LEVEL LOCK' AND locks.LOCK_STATUS = 'PENDING'"; {EVERY_ROW};
-        );
+    |self| {
+        {ANY_SIZE}; "SELECT "; {ANY_SIZE_HINT}; "CAST(locks.OBJECT_NAME AS BINARY), session.PROCESSLIST_ID, "; {SESSION}; ", "; {Mysql::NOW};
+        " FROM performance_schema.metadata_locks AS locks \
+         JOIN performance_schema.threads AS session ON session.THREAD_ID = locks.OWNER_THREAD_ID"; {SESSION_OF_THREAD};
+        "WHERE locks.OBJECT_TYPE = 'USER LEVEL LOCK' AND locks.LOCK_STATUS = 'PENDING'"; {EVERY_ROW};
     }
 }
 
@@ -118,9 +104,7 @@ statement! {
     Mysql;
     /// 1 on MySQL, 0 on MySQL without `performance_schema`, `NULL` on MariaDB.
     PerformanceSchema {} -> Nullable<BigInt>,
-    |self, out| {
-        out.push_sql("SELECT /*!80000 @@performance_schema *//*M!100100 NULL */");
-    }
+    |self| { "SELECT /*!80000 @@performance_schema *//*M!100100 NULL */" }
 }
 
 #[derive(Queryable)]
@@ -142,9 +126,7 @@ struct Session {
     id: Option<u64>,
     user: Option<Bytes>,
     host: Option<Vec<u8>>,
-    /// How long its transaction has been open.
     open_for_us: Option<i64>,
-    /// How long its statement has run.
     waited_us: Option<i64>,
     now_us: i64,
 }
@@ -176,26 +158,19 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-pub(super) async fn held_locks(
-    conn: &mut impl Link<Backend = Mysql>,
-) -> Result<Vec<HeldObjectLock>, Error> {
-    let rows: Vec<RowLock> = RowLocks {}.load(conn).await.map_err(refused)?;
-    if rows.is_empty() {
-        let shows: Option<i64> = PerformanceSchema {}.get_result(conn).await?;
-        return match shows {
-            Some(0) => Err(Error::LocksNotShown {
-                engine: "MySQL",
-                reason: "performance_schema is off",
-            }),
-            _ => Ok(Vec::new()),
-        };
+pub(crate) async fn held_locks(conn: &mut impl On<Mysql>) -> Result<Vec<HeldObjectLock>, Error> {
+    let rows: Vec<RowLock> = execute::load(conn, RowLocks {}).await.map_err(refused)?;
+    let shows: Option<i64> = execute::get_result(conn, PerformanceSchema {}).await?;
+    if rows.is_empty() && shows == Some(0) {
+        return Err(Error::LocksNotShown {
+            engine: "MySQL",
+            reason: "performance_schema is off",
+        });
     }
-    let is_mysql = PerformanceSchema {}
-        .get_result::<_, Option<i64>>(conn)
-        .await?
-        .is_some();
-    let queue = if is_mysql && rows.iter().any(|row| row.record.waits != 0) {
-        NamedLockWaiters {}.load(conn).await.map_err(refused)?
+    let queue = if shows.is_some() && rows.iter().any(|row| row.record.waits != 0) {
+        execute::load(conn, NamedLockWaiters {})
+            .await
+            .map_err(refused)?
     } else {
         Vec::new()
     };

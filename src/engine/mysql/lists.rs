@@ -1,85 +1,92 @@
-//! Lists semaphores, slots and sequences on MySQL and MariaDB.
-//!
-//! A row's name is never empty: reading one detects a client library that loses texts.
+//! Loads lists of semaphores, slots and sequences on MySQL and MariaDB, also in a session with a small `max_join_size`, and
+//! detects a broken client library, which returns texts and bytes as empty values.
 
-use diesel::mysql::Mysql;
+use diesel::deserialize::{self, FromSql, FromSqlRow};
+use diesel::expression::QueryMetadata;
+use diesel::mysql::{Mysql, MysqlValue};
+use diesel::query_builder::{AsQuery, QueryFragment, QueryId};
+use diesel::sql_types::{Binary, Integer};
 
-use super::big_selects::big_select;
-use super::bytes::{Bytes, check_client_library};
-use super::execute::{self, MysqlError};
 use crate::Error;
-use crate::engine::list_queries::list_queries;
-use crate::link::Link;
-use crate::semaphore::backend::{HeldRow, SemaphoreRow};
+use crate::engine::mysql::execute::{self, MysqlError};
+use crate::engine::mysql::sql;
+use crate::link::On;
+use crate::link::raw_sql::statement;
+use crate::rt::caught;
 
-type Semaphore = (Bytes, Option<i32>, Option<i32>, i64);
-type Held = (i32, Option<Bytes>, Option<Vec<u8>>, i64, i64, i64, i64);
-
-list_queries!(
-    mysql,
-    Mysql,
-    impl Link<Backend = Mysql>,
-    [u8],
-    Bytes,
-    Vec<u8>,
-    Semaphore,
-    Held,
-    execute,
-    MysqlError
-);
-
-pub(super) async fn list_semaphores(
-    conn: &mut impl Link<Backend = Mysql>,
-    request: &ListRequest,
-) -> Result<Vec<SemaphoreRow>, Error> {
-    let rows = big_select!(conn, semaphores(conn, request))?;
-    let row = |(name, permits, slots, held): Semaphore| SemaphoreRow {
-        name: text(name.0),
-        permits,
-        slots,
-        held,
-    };
-    Ok(rows.into_iter().map(row).collect())
-}
-
-pub(super) async fn list_held(
-    conn: &mut impl Link<Backend = Mysql>,
-    request: &ListRequest,
-) -> Result<Vec<(String, HeldRow)>, Error> {
-    let rows = big_select!(conn, held_slots(conn, request))?;
-    // A broken client library does not lose a name of one byte, a slot may have no token, and a holder may be empty.
-    if rows
-        .iter()
-        .any(|(_, row)| row.2.as_ref().is_some_and(Vec::is_empty))
-    {
-        check_client_library(conn).await?;
+pub(crate) fn assert_read<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Result<(), Error> {
+    if values.any(<[u8]>::is_empty) {
+        return Err(Error::BrokenClientLibrary);
     }
-    let row = |(name, row): (Bytes, Held)| (text(name.0), held_row(row));
-    Ok(rows.into_iter().map(row).collect())
+    Ok(())
 }
 
-pub(super) async fn list_sequences(
-    conn: &mut impl Link<Backend = Mysql>,
-    request: &ListRequest,
-) -> Result<Vec<(String, String, i64)>, Error> {
-    let rows = big_select!(conn, sequences(conn, request))?;
-    let row = |(name, scope, last): (Bytes, Vec<u8>, i64)| (text(name.0), text(scope), last);
-    Ok(rows.into_iter().map(row).collect())
-}
+/// The value of a column that is never empty.
+#[derive(Debug, FromSqlRow)]
+pub(crate) struct Bytes(pub(crate) Vec<u8>);
 
-fn held_row(row: Held) -> HeldRow {
-    HeldRow {
-        number: row.0,
-        token: row.1.map(|token| token.0),
-        holder: row.2.map(text),
-        fence: row.3,
-        acquired_us: row.4,
-        expires_us: row.5,
-        remaining_us: row.6,
+impl FromSql<Binary, Mysql> for Bytes {
+    fn from_sql(value: MysqlValue<'_>) -> deserialize::Result<Self> {
+        match <Vec<u8> as FromSql<Binary, Mysql>>::from_sql(value)? {
+            bytes if bytes.is_empty() => Err(Box::new(Error::BrokenClientLibrary)),
+            bytes => Ok(Self(bytes)),
+        }
     }
 }
 
-fn text(bytes: Vec<u8>) -> String {
-    String::from_utf8(bytes)
-        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+pub(crate) async fn check_client_library(conn: &mut impl On<Mysql>) -> Result<(), Error> {
+    let text: String = execute::get_result(conn, sql::AnyText {}).await?;
+    if text.is_empty() {
+        return Err(Error::BrokenClientLibrary);
+    }
+    Ok(())
+}
+
+// Sessions with a small `max_join_size`.
+
+const TOO_BIG_SELECT: i64 = 1104;
+
+statement! {
+    Mysql;
+    /// SET STATEMENT, or a hint, can't be added to a query of the DSL.
+    Permit {} -> Integer,
+    |self| {
+        "SET @diesel_locks_big_selects = @@SESSION.sql_big_selects, SESSION sql_big_selects = 1"
+    }
+}
+
+statement! {
+    Mysql;
+    /// Has no effect unless [`Permit`] has run before.
+    Restore {} -> Integer,
+    |self| {
+        "SET SESSION sql_big_selects = \
+         CAST(COALESCE(@diesel_locks_big_selects, @@SESSION.sql_big_selects) AS UNSIGNED), \
+         @diesel_locks_big_selects = NULL"
+    }
+}
+
+/// Loads an operator's list, again with `sql_big_selects` if the server has refused it because of `max_join_size`. Restores
+/// the setting, also after a panic.
+pub(crate) async fn load_list<C, Q, T>(
+    conn: &mut C,
+    query: impl Fn() -> Q + Send,
+) -> Result<Vec<T>, MysqlError>
+where
+    C: On<Mysql>,
+    Q: AsQuery<Query: QueryFragment<Mysql> + QueryId + Send> + Send,
+    Mysql: QueryMetadata<Q::SqlType>,
+    T: FromSqlRow<Q::SqlType, Mysql> + Send,
+{
+    match execute::load(conn, query()).await {
+        Err(refused) if refused.number == Some(TOO_BIG_SELECT) => {
+            let result = caught(async {
+                execute::execute(conn, Permit {}).await?;
+                execute::load(conn, query()).await
+            });
+            let result = result.await;
+            execute::restore_by(conn, &Restore {}, result).await
+        }
+        result => result,
+    }
 }

@@ -5,19 +5,18 @@ use std::time::Duration;
 use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Text};
 
-use super::bytes::check_client_library;
-use super::execute::{Run, number, reset_statement_cache};
-use super::writers::Cluster;
-use super::{session, sql, writers};
-use crate::engine::raw_sql::statement;
+use crate::Error;
+use crate::engine::migration_runner::{
+    self, BackendMigrations, MigrationFile, Plan, Records, migration_files,
+};
+use crate::engine::mysql::execute::{self, number, reset_statement_cache};
+use crate::engine::mysql::lists::check_client_library;
+use crate::engine::mysql::writers::{self, Cluster};
+use crate::engine::mysql::{session, sql};
 use crate::error::classify::{self, ErrorClass};
-use crate::link::Link;
-use crate::migrations::backend::MigrationBackend;
-use crate::migrations::files::{BackendMigrations, MigrationFile, migration_files};
-use crate::migrations::runner::{self, FailureClass, Plan, Records};
-use crate::poll::caught;
-use crate::timer::Timer;
-use crate::{Error, backoff, transaction::depth};
+use crate::link::raw_sql::statement;
+use crate::link::{On, depth};
+use crate::rt::{self, backoff, caught};
 
 /// The most steps that migrating takes on Galera, failed ones included, and the longest pause after a failed one.
 const MAX_ATTEMPTS: i32 = 20;
@@ -46,40 +45,15 @@ impl BackendMigrations for Mysql {
         "diesel_locks_sequences.scope varbinary(1020)",
         "diesel_locks_sequences.last bigint",
     ];
-}
 
-statement! {
-    Mysql;
-    /// Lists the columns of the tables, and of Diesel's table, on which the user has a privilege. Raw, because Diesel has no
-    /// tables of the catalog.
-    Parts {} -> Text,
-    |self, out| {
-        out.push_sql(
-            "SELECT CONVERT(CONCAT(table_name, '.', column_name, ' ', data_type, \
-             COALESCE(CONCAT('(', character_maximum_length, ')'), '')) USING utf8mb4) \
-             FROM information_schema.columns WHERE table_schema = DATABASE() \
-             AND (table_name LIKE 'diesel\\_locks\\_%' OR table_name = '__diesel_schema_migrations')",
-        );
-    }
-}
-
-statement! {
-    Mysql;
-    PageSize {} -> BigInt,
-    |self, out| {
-        out.push_sql("SELECT @@GLOBAL.innodb_page_size");
-    }
-}
-
-/// The smallest pages on which a key may have two columns of 1020 bytes.
-const SMALLEST_PAGES: i64 = 16_384;
-
-impl<C: Link<Backend = Mysql>> FailureClass<C> for Mysql {
-    async fn class(conn: &mut C, error: &diesel::result::Error) -> ErrorClass {
+    async fn class_of_failure(
+        conn: &mut impl On<Self>,
+        error: &diesel::result::Error,
+    ) -> ErrorClass {
         match number(conn).await {
             // A privilege on a table; on a database.
             Some(1142 | 1044) => {
-                ErrorClass::InsufficientPrivilege(runner::to_create_in("the database"))
+                ErrorClass::InsufficientPrivilege(migration_runner::to_create_in("the database"))
             }
             Some(number) => classify::mysql::class_of_errno(number, &error.to_string()),
             None => classify::classify(error),
@@ -87,53 +61,68 @@ impl<C: Link<Backend = Mysql>> FailureClass<C> for Mysql {
     }
 }
 
-impl<C: Link<Backend = Mysql>> MigrationBackend<C> for Mysql {
-    async fn migrate(conn: &mut C) -> Result<Vec<String>, Error> {
-        // DDL would commit it.
-        session::assert_no_transaction(conn).await?;
-        // The versions of applied migrations are texts.
-        check_client_library(conn).await?;
-        if plan(conn).await?.pending.is_empty() {
-            return Ok(Vec::new());
-        }
-        let cluster = writers::find(conn).await?;
-        let attempts = match cluster {
-            None => 1,
-            // A named lock excludes sessions of one node only: another node may migrate at the same time.
-            Some(Cluster::Galera) => MAX_ATTEMPTS,
-            // CREATE TABLE on two primaries at once ends the whole group of Group Replication.
-            Some(cluster) => return Err(cluster.refused()),
-        };
-        let page_size: i64 = PageSize {}.get_result(conn).await?;
-        if page_size < SMALLEST_PAGES {
-            return Err(Error::UnsuitableDatabase {
-                found: format!("innodb_page_size = {page_size}"),
-                needed: "16384 or more, which is set when the server's data directory is created",
-            });
-        }
-        let ran = caught(lock_and_run(conn, attempts)).await;
-        depth::break_if_panicked(conn, ran)
+statement! {
+    Mysql;
+    /// Lists the columns of the tables, and of Diesel's table, on which the user has a privilege. Raw, because Diesel has no
+    /// tables of the catalog.
+    Parts {} -> Text,
+    |self| {
+        "SELECT CONVERT(CONCAT(table_name, '.', column_name, ' ', data_type, \
+         COALESCE(CONCAT('(', character_maximum_length, ')'), '')) USING utf8mb4) \
+         FROM information_schema.columns WHERE table_schema = DATABASE() \
+         AND (table_name LIKE 'diesel\\_locks\\_%' OR table_name = '__diesel_schema_migrations')"
     }
 }
 
-/// Runs the pending migrations, with the named lock.
-async fn lock_and_run<C: Link<Backend = Mysql>>(
-    conn: &mut C,
-    attempts: i32,
-) -> Result<Vec<String>, Error> {
+statement! {
+    Mysql;
+    PageSize {} -> BigInt,
+    |self| { "SELECT @@GLOBAL.innodb_page_size" }
+}
+
+/// The smallest pages on which a key may have two columns of 1020 bytes.
+const SMALLEST_PAGES: i64 = 16_384;
+
+pub(crate) async fn migrate(conn: &mut impl On<Mysql>) -> Result<Vec<String>, Error> {
+    // DDL would commit it.
+    session::assert_no_transaction(conn).await?;
+    // The versions of applied migrations are texts.
+    check_client_library(conn).await?;
+    if plan(conn).await?.pending.is_empty() {
+        return Ok(Vec::new());
+    }
+    let cluster = writers::find(conn).await?;
+    let attempts = match cluster {
+        None => 1,
+        // A named lock excludes sessions of one node only: another node may migrate at the same time.
+        Some(Cluster::Galera) => MAX_ATTEMPTS,
+        // CREATE TABLE on two primaries at once ends the whole group of Group Replication.
+        Some(cluster) => return Err(cluster.refused()),
+    };
+    let page_size: i64 = execute::get_result(conn, PageSize {}).await?;
+    if page_size < SMALLEST_PAGES {
+        return Err(Error::UnsuitableDatabase {
+            found: format!("innodb_page_size = {page_size}"),
+            needed: "16384 or more, which is set when the server's data directory is created",
+        });
+    }
+    let ran = caught(lock_and_run(conn, attempts)).await;
+    depth::break_if_panicked(conn.status(), ran)
+}
+
+async fn lock_and_run(conn: &mut impl On<Mysql>, attempts: i32) -> Result<Vec<String>, Error> {
     let seconds = i32::MAX;
     let acquire = || sql::AcquireMigrationLock { seconds };
-    while acquire().get_result::<_, Option<i64>>(conn).await? != Some(1) {}
+    while execute::get_result::<_, Option<i64>>(conn, acquire()).await? != Some(1) {}
     let ran = run_pending(conn, attempts).await;
     let released = session::restore_by_text(conn, sql::RELEASE_MIGRATION_LOCK).await;
-    // The first error takes precedence.
     let ran = ran?;
     released?;
     Ok(ran)
 }
 
-async fn run_pending<C: Link<Backend = Mysql>>(
-    conn: &mut C,
+async fn run_pending(
+    conn: &mut impl On<Mysql>,
     mut attempts_left: i32,
 ) -> Result<Vec<String>, Error> {
     let mut ran = Vec::new();
@@ -152,14 +141,13 @@ async fn run_pending<C: Link<Backend = Mysql>>(
                     return Err(error);
                 }
                 // Another node has run the migration or is running it. Each migration can run again.
-                C::LockTimer::pause(backoff::jittered(PAUSE)).await;
+                rt::pause(backoff::jittered(PAUSE)).await;
             }
         }
     }
 }
 
-/// Runs the first pending migration. Returns its version, or `None` if there is none.
-async fn run_next(conn: &mut impl Link<Backend = Mysql>) -> Result<Option<String>, Error> {
+async fn run_next(conn: &mut impl On<Mysql>) -> Result<Option<String>, Error> {
     let plan = plan(conn).await?;
     let Some(next) = plan.pending.first() else {
         return Ok(None);
@@ -168,15 +156,14 @@ async fn run_next(conn: &mut impl Link<Backend = Mysql>) -> Result<Option<String
     Ok(Some(next.run(conn).await?))
 }
 
-/// Looks once more where the records say more than the tables: another session may have run migrations between the two looks.
-async fn plan(conn: &mut impl Link<Backend = Mysql>) -> Result<Plan, Error> {
+async fn plan(conn: &mut impl On<Mysql>) -> Result<Plan, Error> {
     match plan_once(conn).await {
         Err(Error::DifferentTables { .. }) => plan_once(conn).await,
         plan => plan,
     }
 }
 
-async fn plan_once(conn: &mut impl Link<Backend = Mysql>) -> Result<Plan, Error> {
-    let parts: Vec<String> = Parts {}.load(conn).await?;
+async fn plan_once(conn: &mut impl On<Mysql>) -> Result<Plan, Error> {
+    let parts: Vec<String> = execute::load(conn, Parts {}).await?;
     Plan::new(conn, &parts, Records::among(&parts)).await
 }

@@ -5,79 +5,77 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use diesel::mysql::Mysql;
+use diesel::prelude::QueryDsl;
+use diesel::query_builder::{QueryFragment, QueryId};
 
-use super::bytes::Bytes;
-use super::execute::{self, MysqlError, Run};
-use super::isolation::{Unknown, assert_in_transaction};
-use super::retry::at_read_committed;
-use super::slot_batches::{parts, release_part, renew_part};
-use super::slot_claim::{
-    claim, claim_unless_blocked, find_free_nowait, grantable_nowait, is_table_locked, lock_another,
-    lock_one,
-};
-use super::slot_sql;
-use super::{active_isolation, autocommit, big_selects, lists, session, sql, writers};
+use crate::engine::ending::autocommit_retry;
 use crate::engine::literal;
-use crate::engine::retry::StatementError;
-use crate::engine::slot_methods::{locking_slot_methods, slot_methods};
-use crate::error::classify::ErrorClass;
-use crate::inspect::list_options::ListRequest;
-use crate::link::Link;
-use crate::poll::caught;
-use crate::semaphore::backend::{
-    AttemptContext, AttemptOutcome, BatchOutcome, Grant, HeldRow, HeldSlot, LeaseRequest,
-    RaiseOutcome, ReleaseKind, SemaphoreBackend, SemaphoreRow,
+use crate::engine::mysql::execute::{self, MysqlError, end_or_restart, unless_ended};
+use crate::engine::mysql::lists::{Permit, Restore, assert_read};
+use crate::engine::mysql::session::{self, Unknown, assert_in_transaction, ensure_commits};
+use crate::engine::mysql::slot_batches::{parts, release_part, renew_part};
+use crate::engine::mysql::slot_claim::{NewLease, lock_another, lock_one};
+use crate::engine::mysql::slot_resize::{
+    add_slots, floor_is_locked, largest_fence, purge, raise, register,
 };
-use crate::semaphore::renewal::{RenewalRequest, RenewalResult};
-use crate::semaphore::slot_times::{FirstSlot, SlotTimesRow};
+use crate::engine::mysql::slot_search::{find_free_nowait, grantable_nowait, is_table_locked};
+use crate::engine::mysql::{MysqlEngine, active_isolation, lists, slot_sql, sql, writers};
+use crate::engine::operations::SemaphoreBackend;
+use crate::engine::slot_queries::{
+    self, Key, Release, ReleaseUnused, Renew, Unexpired, UpdateSlot,
+};
+use crate::engine::slots::{
+    AttemptContext, AttemptOutcome, BatchOutcome, Expiry, Grant, HeldRow, HeldSlot, LeaseRequest,
+    RaiseOutcome, ReleaseKind, SemaphoreRow,
+};
+use crate::engine::tables::{Named, diesel_locks_slots as slots, in_range};
+use crate::error::classify::ErrorClass;
+use crate::link::{On, depth};
+use crate::rt::caught;
+use crate::values::lease::{RenewalRequest, RenewalResult};
+use crate::values::list_options::ListRequest;
+use crate::values::slot::{FirstSlot, SlotTimesRow};
 use crate::{Error, Semaphore, Slot};
 
-slot_methods!(impl Link<Backend = Mysql>, execute, MysqlError);
-locking_slot_methods!(
-    Mysql,
-    impl Link<Backend = Mysql>,
-    [u8],
-    Bytes,
-    execute,
-    slot_sql::delete_locked_above,
-    MysqlError
-);
-
-impl<C: Link<Backend = Mysql>> SemaphoreBackend<C> for Mysql {
-    async fn database_id(conn: &mut C) -> Result<Option<String>, Error> {
-        let (first, second): (i64, i64) = slot_sql::Database {}.get_result(conn).await?;
+#[async_trait]
+impl<C: On<Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
+    async fn database_id(&mut self) -> Result<Option<String>, Error> {
+        let query = slot_sql::Database {};
+        let (first, second): (i64, i64) = execute::get_result(self.0, query).await?;
         Ok(Some(format!("mysql {first} {second}")))
     }
 
     async fn try_lease(
-        conn: &mut C,
+        &mut self,
         request: &LeaseRequest<'_>,
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
         if context.in_transaction {
-            ensure_read_committed(conn, request.semaphore).await?;
-            return try_once(conn, request, context).await;
+            ensure_read_committed(self.0, request.semaphore).await?;
+            return try_once(self.0, request, context).await;
         }
         loop {
             // On Galera each statement may conflict with one on another node.
-            match try_once(conn, request, context).await {
+            match try_once(self.0, request, context).await {
                 Err(error) if error.is_retryable() => {}
                 result => return result,
             }
         }
     }
 
-    async fn begin_hold(conn: &mut C) -> Result<bool, Error> {
-        session::begin(conn, sql::BEGIN_MARKED).await?;
+    async fn begin_hold(&mut self) -> Result<bool, Error> {
+        session::begin(self.0, &sql::BEGIN_MARKED).await?;
         Ok(true)
     }
 
     async fn try_hold(
-        conn: &mut C,
+        &mut self,
         semaphore: &Semaphore,
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
+        let conn = &mut *self.0;
         if context.in_transaction {
             ensure_read_committed(conn, semaphore).await?;
         }
@@ -95,21 +93,18 @@ impl<C: Link<Backend = Mysql>> SemaphoreBackend<C> for Mysql {
         };
         if leased > 0 {
             // The holder of an expired lease on the slot must not renew it after another has held the slot.
-            let clear = slot_sql::clear_token(semaphore.name().as_bytes(), number);
-            clear.execute(conn).await?;
+            let clear = slot_sql::clear_token(Named(semaphore.name()), number);
+            execute::execute(conn, clear).await?;
         }
         Ok(AttemptOutcome::Granted(Grant { number, fence }))
     }
 
-    async fn grantable_slots(
-        conn: &mut C,
-        semaphore: &Semaphore,
-    ) -> Result<Option<Vec<i32>>, Error> {
-        grantable_nowait(conn, semaphore).await
+    async fn grantable_slots(&mut self, semaphore: &Semaphore) -> Result<Option<Vec<i32>>, Error> {
+        grantable_nowait(self.0, semaphore).await
     }
 
-    async fn resize_in_progress(conn: &mut C) -> Result<bool, Error> {
-        match floor_is_locked(conn).await {
+    async fn resize_in_progress(&mut self) -> Result<bool, Error> {
+        match floor_is_locked(self.0).await {
             Err(failure) if failure.is_retryable() => Ok(true),
             // The table is locked, for an unknown time.
             Err(failure) if failure.is_end_of_wait() => Ok(false),
@@ -118,14 +113,13 @@ impl<C: Link<Backend = Mysql>> SemaphoreBackend<C> for Mysql {
     }
 
     async fn create_batch(
-        conn: &mut C,
+        &mut self,
         semaphore: &Semaphore,
         block: bool,
     ) -> Result<BatchOutcome, Error> {
-        let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
-        at_read_committed!(
-            conn,
-            match create_batch(conn, name, permits, block).await {
+        loop {
+            session::begin(self.0, &sql::BEGIN).await?;
+            let added = match add_slots(self.0, semaphore, block).await {
                 // MariaDB, where only the wait for a locked table fails so. On MySQL a time limit ends it, and also
                 // the search of a busy server.
                 Err(failure) if failure.class == ErrorClass::LockTimeout && !block => {
@@ -133,155 +127,177 @@ impl<C: Link<Backend = Mysql>> SemaphoreBackend<C> for Mysql {
                 }
                 Err(failure) if failure.is_end_of_wait() && !block => Ok(BatchOutcome::Contended),
                 added => added,
+            };
+            if let Some(added) = end_or_restart(self.0, added).await? {
+                return Ok(added);
             }
-        )
+        }
     }
 
-    async fn create_fence_floor(conn: &mut C) -> Result<(), Error> {
-        insert_fence_floor(conn).await
-    }
-
-    async fn raise_fence_floor(conn: &mut C, by: Duration) -> Result<RaiseOutcome, Error> {
-        at_read_committed!(conn, raise_fence_floor(conn, by).await)
-    }
-
-    async fn register(conn: &mut C, semaphore: &Semaphore) -> Result<(), Error> {
-        let name = semaphore.name().as_bytes();
-        at_read_committed!(conn, register(conn, name, semaphore.permits_i32()).await)?;
+    async fn create_fence_floor(&mut self) -> Result<(), Error> {
+        let last = autocommit_retry!(self.0, largest_fence(self.0).await)?;
+        let insert = || slot_queries::insert_fence_floor(last);
+        autocommit_retry!(self.0, execute::execute(self.0, insert()).await)?;
         Ok(())
     }
 
+    async fn raise_fence_floor(&mut self, by: Duration) -> Result<RaiseOutcome, Error> {
+        loop {
+            session::begin(self.0, &sql::BEGIN).await?;
+            let raised = raise(self.0, by).await;
+            if let Some(raised) = end_or_restart(self.0, raised).await? {
+                return Ok(raised);
+            }
+        }
+    }
+
+    async fn register(&mut self, semaphore: &Semaphore) -> Result<(), Error> {
+        loop {
+            session::begin(self.0, &sql::BEGIN).await?;
+            let registered = register(self.0, semaphore).await;
+            if end_or_restart(self.0, registered).await?.is_some() {
+                return Ok(());
+            }
+        }
+    }
+
     async fn renew_one(
-        conn: &mut C,
+        &mut self,
         slot: &Slot,
         lease_us: i64,
         expiry: Expiry,
     ) -> Result<usize, Error> {
-        let renewed = autocommit_retry!(conn, renew(conn, slot, lease_us, expiry).await)?;
+        let conn = &mut *self.0;
+        let renewed =
+            autocommit_retry!(conn, update(conn, Renew { lease_us }, slot, expiry).await)?;
         ensure_commits_unless_changed(conn, renewed, expiry).await
     }
 
-    async fn release(conn: &mut C, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
-        let released = autocommit_retry!(conn, release(conn, slot, expiry).await)?;
-        ensure_commits_unless_changed(conn, released, expiry).await
+    async fn release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
+        let released = autocommit_retry!(self.0, update(self.0, Release, slot, expiry).await)?;
+        ensure_commits_unless_changed(self.0, released, expiry).await
     }
 
-    fn release_unused_statement(semaphore: &str, token: &[u8]) -> String {
+    fn release_unused_statement(&self, semaphore: &str, token: &[u8]) -> String {
         let mut name = String::new();
         literal::push_for_mysql(&mut name, semaphore);
         let token = literal::hexadecimal(token);
-        let release = slot_sql::release_unused_text(&name, &format!("x'{token}'"));
+        let release = ReleaseUnused::text::<Mysql>(&name, &format!("x'{token}'"));
         // Without the slot's number the statement reads all slots of the semaphore. At this level it does not wait for
         // those of other tokens, which others may have locked. The session ends afterwards. The level of one transaction could
         // not be set while another one is open.
         format!("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; {release}")
     }
 
-    async fn release_unused(conn: &mut C, slot: &Slot) -> Result<usize, Error> {
-        let released = autocommit_retry!(conn, release_unused(conn, slot).await)?;
-        ensure_commits_unless_changed(conn, released, Expiry::IncludeExpired).await
+    async fn release_unused(&mut self, slot: &Slot) -> Result<usize, Error> {
+        let conn = &mut *self.0;
+        let expiry = Expiry::IncludeExpired;
+        let released = autocommit_retry!(conn, update(conn, ReleaseUnused, slot, expiry).await)?;
+        ensure_commits_unless_changed(conn, released, expiry).await
     }
 
-    async fn pin(conn: &mut C, slot: &Slot) -> Result<bool, Error> {
-        let pin = slot_sql::Pin { key: key(slot) };
-        let Some((in_transaction, unknown)): Option<(_, i64)> = pin.get_optional(conn).await?
-        else {
+    async fn pin(&mut self, slot: &Slot) -> Result<bool, Error> {
+        let key = Key::of(slot, true);
+        let pin = execute::get_optional(self.0, slot_sql::Pin { key }).await?;
+        let Some((in_transaction, unknown)): Option<(_, i64)> = pin else {
             return Ok(false);
         };
         // After the statement, whose lock lasts only inside a transaction.
-        if active_isolation::entered(conn).is_none() {
-            assert_in_transaction(conn, in_transaction).await?;
+        if active_isolation::entered(self.0).is_none() {
+            assert_in_transaction(self.0, in_transaction).await?;
         }
-        writers::ensure_one(conn, unknown == 1).await?;
+        writers::ensure_one(self.0, unknown == 1).await?;
         Ok(true)
     }
 
-    async fn list_held_nowait(conn: &mut C, name: &str) -> Result<Option<Vec<HeldSlot>>, Error> {
-        let held = slot_sql::HeldNowait {
-            name: name.as_bytes(),
-        };
-        let rows: Result<_, MysqlError> = held.load(conn).await;
-        match rows {
-            Err(failure) if failure.is_end_of_wait() => Ok(None),
-            rows => Ok(Some(rows?)),
-        }
-    }
-
-    async fn first_slot_nowait(conn: &mut C, name: &str) -> Result<FirstSlot, Error> {
+    async fn list_held_nowait(&mut self, name: &str) -> Result<Option<Vec<HeldSlot>>, Error> {
         let name = name.as_bytes();
-        let mut row: Result<Option<SlotTimesRow>, MysqlError> =
-            slot_sql::FirstSlotNowait { name }.get_optional(conn).await;
-        if row.as_ref().is_err_and(MysqlError::is_end_of_wait) {
-            // On MySQL the limit also ends a statement that is slow, as on a busy server.
-            if is_table_locked(conn).await? {
-                return Ok(FirstSlot::TableLocked);
-            }
-            row = slot_sql::FirstSlotSlowly { name }.get_optional(conn).await;
+        let rows = execute::load(self.0, slot_sql::HeldNowait { name }).await;
+        Ok(unless_ended(rows)?)
+    }
+
+    async fn first_slot_nowait(&mut self, name: &str) -> Result<FirstSlot, Error> {
+        let name = name.as_bytes();
+        let first = slot_sql::FirstSlot::<false> { name };
+        let mut row = unless_ended(execute::get_optional(self.0, first).await)?;
+        // On MySQL the limit also ends a statement that is slow, as on a busy server.
+        if row.is_none() && !is_table_locked(self.0).await? {
+            let first = slot_sql::FirstSlot::<true> { name };
+            row = unless_ended(execute::get_optional(self.0, first).await)?;
         }
-        match row {
-            Err(failure) if failure.is_end_of_wait() => Ok(FirstSlot::TableLocked),
-            row => Ok(row?.into()),
+        let row: Option<Option<SlotTimesRow>> = row;
+        Ok(row.map_or(FirstSlot::TableLocked, FirstSlot::from))
+    }
+
+    async fn list_held(&mut self, request: &ListRequest) -> Result<Vec<(String, HeldRow)>, Error> {
+        let query = || slot_queries::list_held(request.limit).into_boxed::<Mysql>();
+        let query = || in_range(query(), slots::name, &request.names);
+        let rows: Vec<(String, HeldRow)> = lists::load_list(self.0, query).await?;
+        assert_read(rows.iter().map(|(name, _)| name.as_bytes()))?;
+        assert_read(rows.iter().filter_map(|(_, row)| row.token.as_deref()))?;
+        // A broken client library does not lose a name of one byte, a slot may have no token, and a holder may be empty.
+        let mut holders = rows.iter().filter_map(|(_, row)| row.holder.as_deref());
+        if holders.any(str::is_empty) {
+            lists::check_client_library(self.0).await?;
         }
+        Ok(rows)
     }
 
-    async fn list_held(
-        conn: &mut C,
-        request: &ListRequest,
-    ) -> Result<Vec<(String, HeldRow)>, Error> {
-        lists::list_held(conn, request).await
+    async fn list_semaphores(&mut self, request: &ListRequest) -> Result<Vec<SemaphoreRow>, Error> {
+        let query = || slot_queries::list_semaphores(request.limit).into_boxed::<Mysql>();
+        let query = || in_range(query(), slots::name, &request.names);
+        let rows: Vec<SemaphoreRow> = lists::load_list(self.0, query).await?;
+        assert_read(rows.iter().map(|row| row.name.as_bytes()))?;
+        Ok(rows)
     }
 
-    async fn list_semaphores(
-        conn: &mut C,
-        request: &ListRequest,
-    ) -> Result<Vec<SemaphoreRow>, Error> {
-        lists::list_semaphores(conn, request).await
+    async fn now_us(&mut self) -> Result<i64, Error> {
+        autocommit_retry!(
+            self.0,
+            execute::get_result(self.0, slot_queries::now()).await
+        )
     }
 
-    async fn now_us(conn: &mut C) -> Result<i64, Error> {
-        autocommit_retry!(conn, slot_sql::now().get_result(conn).await)
-    }
-
-    async fn release_all(conn: &mut C, name: &str) -> Result<usize, Error> {
-        autocommit::ensure(conn).await?;
+    async fn release_all(&mut self, name: &str) -> Result<usize, Error> {
+        ensure_commits(self.0).await?;
         let released = caught(async {
-            big_selects::permit(conn).await?;
-            force_release(conn, name.as_bytes()).await
+            execute::execute(self.0, Permit {}).await?;
+            force_release(self.0, Named(name)).await
         });
         let released = released.await;
-        big_selects::restore(conn, released).await
+        execute::restore_by(self.0, &Restore {}, released).await
     }
 
-    async fn purge_unused_slots(conn: &mut C, age_us: i64) -> Result<usize, Error> {
+    async fn purge_unused_slots(&mut self, age_us: i64) -> Result<usize, Error> {
         // With several writers, sessions on other nodes can add slots at the same time.
-        writers::ensure_one(conn, true).await?;
+        writers::ensure_one(self.0, true).await?;
         let purged = caught(async {
-            big_selects::permit(conn).await?;
-            purge(conn, age_us).await
+            execute::execute(self.0, Permit {}).await?;
+            purge(self.0, age_us).await
         });
         let purged = purged.await;
-        big_selects::restore(conn, purged).await
+        execute::restore_by(self.0, &Restore {}, purged).await
     }
 
     async fn release_batch(
-        conn: &mut C,
+        &mut self,
         leases: &[RenewalRequest],
         kind: ReleaseKind,
     ) -> Result<Vec<Vec<u8>>, Error> {
         let mut locked = Vec::new();
         for leases in parts(leases) {
-            locked.extend(release_part(conn, leases, kind).await?);
+            locked.extend(release_part(self.0, leases, kind).await?);
         }
         Ok(locked)
     }
 
     async fn renew_batch(
-        conn: &mut C,
+        &mut self,
         leases: &[RenewalRequest],
     ) -> Result<Vec<RenewalResult>, Error> {
         let mut renewed = Vec::new();
         for leases in parts(leases) {
-            renewed.extend(renew_part(conn, leases).await?);
+            renewed.extend(renew_part(self.0, leases).await?);
         }
         Ok(renewed)
     }
@@ -291,28 +307,44 @@ impl<C: Link<Backend = Mysql>> SemaphoreBackend<C> for Mysql {
 /// [`Clock::COMMITTED_AT_ONCE`](crate::engine::clock::Clock) changes nothing that would not be committed. Not after the
 /// first of two statements, whose lease may have expired.
 async fn ensure_commits_unless_changed(
-    conn: &mut impl Link<Backend = Mysql>,
+    conn: &mut impl On<Mysql>,
     changed: usize,
     expiry: Expiry,
 ) -> Result<usize, Error> {
     if changed == 0 && expiry == Expiry::IncludeExpired {
-        autocommit::ensure(conn).await?;
+        ensure_commits(conn).await?;
     }
     Ok(changed)
 }
 
-async fn register(
-    conn: &mut impl Link<Backend = Mysql>,
-    name: &[u8],
-    permits: i32,
+async fn update(
+    conn: &mut impl On<Mysql>,
+    set: impl QueryFragment<Mysql> + QueryId + Send,
+    slot: &Slot,
+    expiry: Expiry,
 ) -> Result<usize, MysqlError> {
-    // Serializes sessions that register at the same time.
-    let _: Vec<i64> = slot_sql::lock_fence_floor().load(conn).await?;
-    slot_sql::register(name, permits).execute(conn).await
+    let in_transaction = depth::depth(conn.status()).is_ok_and(|depth| depth > 0);
+    let key = Key::of(slot, in_transaction);
+    match expiry {
+        Expiry::Unexpired => execute::execute(conn, UpdateSlot(set, Unexpired(key))).await,
+        Expiry::IncludeExpired => execute::execute(conn, UpdateSlot(set, key)).await,
+    }
+}
+
+async fn force_release(conn: &mut impl On<Mysql>, name: Named<'_>) -> Result<usize, Error> {
+    let held = || slot_queries::held_numbers(name);
+    let held: Vec<(i32, bool)> = autocommit_retry!(conn, execute::load(conn, held()).await)?;
+    let mut released = 0;
+    for (number, unexpired) in held {
+        let release = || slot_queries::force_release(name, number);
+        let freed = autocommit_retry!(conn, execute::execute(conn, release()).await)?;
+        released += if unexpired { freed } else { 0 };
+    }
+    Ok(released)
 }
 
 async fn try_once(
-    conn: &mut impl Link<Backend = Mysql>,
+    conn: &mut impl On<Mysql>,
     request: &LeaseRequest<'_>,
     context: &AttemptContext,
 ) -> Result<AttemptOutcome, Error> {
@@ -320,20 +352,25 @@ async fn try_once(
         Ok(found) => found,
         Err(attempt) => return Ok(attempt),
     };
-    found.ensure_commits(conn, context).await?;
+    // The first search of an acquisition finds out.
+    if found.no_autocommit && !context.in_transaction {
+        return Err(session::commits_nothing(conn).await);
+    }
     if found.free.is_empty() {
         return Ok(found.refusal(request.semaphore, context));
     }
+    let lease_on = |number, last| NewLease::new(request, &found, number, last);
     // The result of the search may be outdated: the update requires the same fence. One slot only: where sessions compete,
     // the others that look free are locked as well, and each claim that fails costs as much as one that succeeds.
     if let Some(&(number, last)) = found.free.first()
-        && let Some(granted) = claim(conn, request, &found, number, last).await?
+        && let Some(granted) = lease_on(number, last).claim(conn).await?
     {
         return Ok(AttemptOutcome::Granted(granted));
     }
     if let Some((number, last, _)) = lock_another(conn, request.semaphore, context).await? {
-        let granted = match claim(conn, request, &found, number, last).await? {
-            None => claim_unless_blocked(conn, request, &found, number, last).await?,
+        let lease = lease_on(number, last);
+        let granted = match lease.claim(conn).await? {
+            None => lease.claim_unless_blocked(conn).await?,
             granted => granted,
         };
         if let Some(granted) = granted {
@@ -345,7 +382,7 @@ async fn try_once(
 
 /// Fails in a transaction that reads from a snapshot, which would show outdated slots, and where no lock would last.
 async fn ensure_read_committed(
-    conn: &mut impl Link<Backend = Mysql>,
+    conn: &mut impl On<Mysql>,
     semaphore: &Semaphore,
 ) -> Result<(), Error> {
     let resource = || semaphore.slot_resource();

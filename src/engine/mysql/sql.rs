@@ -1,125 +1,97 @@
-//! The statements for transactions and object locks on MySQL and MariaDB.
+//! The statements for transactions and the session on MySQL and MariaDB, and texts that several statements contain.
 //!
 //! One text serves both: MySQL runs the text in `/*!80000 .. */`, MariaDB the text in `/*M!100100 .. */`, and the other
 //! is a comment.
+
+use std::sync::LazyLock;
 
 use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
 use crate::TransactionOptions;
-use crate::engine::raw_sql::statement;
-use crate::transaction::options::Access;
+use crate::engine::clock::expression;
+use crate::link::raw_sql::statement;
+use crate::values::transaction_options::Access;
 
-pub(super) mod free_objects;
-pub(super) mod limits;
-pub(super) mod object_lock;
-pub(super) mod safe_updates;
-pub(super) mod session_state;
-
-/// Sent before BEGIN of a transaction in which a closure runs.
-///
-/// InnoDB ends the whole transaction when it breaks a deadlock with it, and with autocommit each later statement of the
-/// closure would commit by itself. Without autocommit they form another transaction, which this crate rolls back.
-macro_rules! no_autocommit {
-    () => {
-        "SET @diesel_locks_autocommit = COALESCE(@diesel_locks_autocommit, @@SESSION.autocommit + 0), \
-         SESSION autocommit = 0; "
-    };
-}
+/// Sent before BEGIN of a transaction in which a closure runs: see "Transactions" in DESIGN.md.
+const NO_AUTOCOMMIT: &str = "SET @diesel_locks_autocommit = \
+     COALESCE(@diesel_locks_autocommit, @@SESSION.autocommit + 0), SESSION autocommit = 0";
 
 /// Restores autocommit. Sent after the end of the transaction, because it would commit an open one. Changes nothing if
-/// `no_autocommit` has not run. With the CAST, because MySQL takes a variable without a value for a text, and refuses texts
+/// [`NO_AUTOCOMMIT`] has not run. With the CAST, because MySQL takes a variable without a value for a text, and refuses texts
 /// (error 1231).
-macro_rules! autocommit {
-    () => {
-        "SET SESSION autocommit = CAST(COALESCE(@diesel_locks_autocommit, @@SESSION.autocommit + 0) AS SIGNED), \
-         @diesel_locks_autocommit = NULL"
-    };
-}
+const AUTOCOMMIT: &str = "SET SESSION autocommit = \
+     CAST(COALESCE(@diesel_locks_autocommit, @@SESSION.autocommit + 0) AS SIGNED), @diesel_locks_autocommit = NULL";
 
 /// Sent after BEGIN: a savepoint by which [`COMMIT`] recognises the transaction.
-macro_rules! mark {
-    () => {
-        "; SAVEPOINT diesel_locks_started"
-    };
-}
+const MARK: &str = "SAVEPOINT diesel_locks_started";
 
 /// Error 1568 in a transaction that the application has begun by its own SQL, before anything has changed. So it is sent
 /// first.
-macro_rules! read_committed {
-    () => {
-        "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; "
-    };
-}
+pub(crate) const READ_COMMITTED: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ";
 
 /// READ COMMITTED for this transaction only: InnoDB locks no gap beside the row, and the closure reads what the last holder
 /// committed. START TRANSACTION, because MariaDB takes BEGIN for that of a block if `sql_mode` is ORACLE.
-pub(super) const BEGIN: &str = concat!(read_committed!(), "START TRANSACTION");
+pub(crate) static BEGIN: LazyLock<String> =
+    LazyLock::new(|| format!("{READ_COMMITTED}START TRANSACTION"));
 
 /// [`BEGIN`] for a transaction in which a closure runs.
-pub(super) const BEGIN_MARKED: &str = concat!(
-    read_committed!(),
-    no_autocommit!(),
-    "START TRANSACTION",
-    mark!()
-);
+pub(crate) static BEGIN_MARKED: LazyLock<String> =
+    LazyLock::new(|| format!("{READ_COMMITTED}{}", *BEGIN_MARKED_AT_LEVEL));
 
-/// The beginning of [`BEGIN_MARKED`], and the rest of it.
-const READ_COMMITTED: &str = read_committed!();
-const BEGIN_MARKED_AT_LEVEL: &str = concat!(no_autocommit!(), "START TRANSACTION", mark!());
+/// [`BEGIN_MARKED`] at the level that was set before.
+pub(crate) static BEGIN_MARKED_AT_LEVEL: LazyLock<String> =
+    LazyLock::new(|| format!("{NO_AUTOCOMMIT}; START TRANSACTION; {MARK}"));
 
-/// Error 1568 in a transaction that the application has begun by its own SQL. Has no other effect: the next transaction
-/// would have the access mode of the session anyway. MariaDB has had the newer name of the variable only since 11.1.
-pub(super) const ASSERT_NO_TRANSACTION: &str = "SET /*!80000 @@transaction_read_only = @@SESSION.transaction_read_only */\
+/// Error 1568 in a transaction that the application has begun by its own SQL. Has no other effect: the next transaction would
+/// have the access mode of the session anyway.
+pub(crate) const ASSERT_NO_TRANSACTION: &str = "SET /*!80000 @@transaction_read_only = @@SESSION.transaction_read_only */\
      /*M!100100 @@tx_read_only = @@SESSION.tx_read_only */";
 
 /// RELEASE fails, and COMMIT is not run, if no transaction or another one is open.
-pub(super) const COMMIT: &str = concat!(
-    "RELEASE SAVEPOINT diesel_locks_started; COMMIT; ",
-    autocommit!()
-);
+pub(crate) static COMMIT: LazyLock<String> =
+    LazyLock::new(|| format!("RELEASE {MARK}; COMMIT; {AUTOCOMMIT}"));
 
-/// RELEASE fails, and ROLLBACK is not run, if no transaction or another one is open.
-pub(super) const ROLLBACK_STARTED: &str = concat!(
-    "RELEASE SAVEPOINT diesel_locks_started; ROLLBACK; ",
-    autocommit!()
-);
+/// As [`COMMIT`].
+pub(crate) static ROLLBACK_STARTED: LazyLock<String> =
+    LazyLock::new(|| format!("RELEASE {MARK}; {}", *ROLLBACK));
 
 /// Rolls back any open transaction.
-pub(super) const ROLLBACK: &str = concat!("ROLLBACK; ", autocommit!());
+pub(crate) static ROLLBACK: LazyLock<String> = LazyLock::new(|| format!("ROLLBACK; {AUTOCOMMIT}"));
 
 /// RELEASE fails, and names the savepoint, if no transaction is open: then SAVEPOINT has no effect.
-pub(super) const ASSERT_OPEN: &str =
+pub(crate) const ASSERT_OPEN: &str =
     "SAVEPOINT diesel_locks_open; RELEASE SAVEPOINT diesel_locks_open";
 
 /// The name in the error of [`ASSERT_OPEN`].
-pub(super) const PROBE: &str = "diesel_locks_open";
+pub(crate) const PROBE: &str = "diesel_locks_open";
 
 /// SET TRANSACTION applies to the next transaction only and is sent with its BEGIN: it does not change the session and
 /// takes no round trip.
-pub(super) fn begin(transaction: &TransactionOptions) -> String {
+pub(crate) fn begin(transaction: &TransactionOptions) -> String {
     let mut sql = match transaction.isolation {
         Some(level) => format!("SET TRANSACTION ISOLATION LEVEL {}", level.sql()),
         None => ASSERT_NO_TRANSACTION.to_owned(),
     };
     sql.push_str("; ");
-    sql.push_str(no_autocommit!());
+    sql.push_str(NO_AUTOCOMMIT);
+    sql.push_str("; ");
     sql.push_str(match transaction.access {
         Some(Access::ReadOnly) => "START TRANSACTION READ ONLY",
         Some(Access::ReadWrite) => "START TRANSACTION READ WRITE",
         None => "START TRANSACTION",
     });
-    sql.push_str(mark!());
+    sql.push_str("; ");
+    sql.push_str(MARK);
     sql
 }
 
 /// Stores the error number of the last statement in a variable. This statement can't be prepared.
-pub(super) const KEEP_ERROR_NUMBER: &str =
+pub(crate) const KEEP_ERROR_NUMBER: &str =
     "GET DIAGNOSTICS CONDITION 1 @diesel_locks_errno = MYSQL_ERRNO";
 
 statement! {
     Mysql;
-    /// Acquires the named lock under which one session at a time migrates this database.
     AcquireMigrationLock { seconds: i32 } -> Nullable<BigInt>,
     |self, out| {
         out.push_sql("SELECT GET_LOCK(CONCAT('diesel:', SHA2(COALESCE(DATABASE(), ''), 224)), ");
@@ -128,31 +100,132 @@ statement! {
     }
 }
 
-pub(super) const RELEASE_MIGRATION_LOCK: &str =
+pub(crate) const RELEASE_MIGRATION_LOCK: &str =
     "DO RELEASE_LOCK(CONCAT('diesel:', SHA2(COALESCE(DATABASE(), ''), 224)))";
 
 statement! {
     Mysql;
     ErrorNumber {} -> Nullable<BigInt>,
-    |self, out| {
-        out.push_sql("SELECT CAST(@diesel_locks_errno AS SIGNED)");
-    }
+    |self| { "SELECT CAST(@diesel_locks_errno AS SIGNED)" }
 }
 
 statement! {
     Mysql;
-    /// Reads 1 if the time-out of a lock wait rolls back the whole transaction.
     RollbackOnTimeout {} -> BigInt,
-    |self, out| {
-        out.push_sql("SELECT @@GLOBAL.innodb_rollback_on_timeout");
+    |self| { "SELECT @@GLOBAL.innodb_rollback_on_timeout" }
+}
+
+statement! {
+    Mysql;
+    AnyText {} -> Text,
+    |self| { "SELECT 'any text'" }
+}
+
+/// 1 if the session does not know yet that there is one writer.
+pub(crate) const WRITER_UNKNOWN: &str = "@diesel_locks_one_writer IS NULL";
+
+/// 1 in a transaction, 0 outside; NULL on MySQL.
+pub(crate) const IN_TRANSACTION: &str =
+    "CAST(/*!80000 NULL *//*M!100100 @@in_transaction */ AS SIGNED)";
+
+/// The session's isolation level, 1 to 4 as in `LEVELS`. A number, because a broken client library loses texts
+/// (`Error::BrokenClientLibrary`). A level that `SET TRANSACTION` has set for one transaction is not visible without
+/// the privilege PROCESS. MariaDB has had the newer name of the variable only since 11.1, and still has the older.
+pub(crate) const ISOLATION_LEVEL: &str = "FIELD(/*!80000 @@SESSION.transaction_isolation *//*M!100100 @@SESSION.tx_isolation */, \
+     'READ-UNCOMMITTED', 'READ-COMMITTED', 'REPEATABLE-READ', 'SERIALIZABLE')";
+
+expression! {
+    WriterUnknown -> BigInt, |self, out| { out.push_sql(WRITER_UNKNOWN); }
+}
+expression! {
+    InTransaction -> Nullable<BigInt>, |self, out| { out.push_sql(IN_TRANSACTION); }
+}
+expression! {
+    SessionLevel -> BigInt, |self, out| { out.push_sql(ISOLATION_LEVEL); }
+}
+
+pub(crate) type Session = (i64, Option<i64>);
+
+statement! {
+    Mysql;
+    SessionState {} -> (BigInt, Nullable<BigInt>),
+    |self| { "SELECT "; {ISOLATION_LEVEL}; ", "; {IN_TRANSACTION} }
+}
+
+/// Limits a SELECT to 200 ms on MySQL, where it would otherwise wait without limit for a table that another session has
+/// locked. With the effect of [`ANY_SIZE_HINT`]. A comment on MariaDB.
+pub(crate) const LIMIT_HINT: &str = "/*+ MAX_EXECUTION_TIME(200) SET_VAR(sql_big_selects = 1) */ ";
+
+/// A longer limit, for a search that [`LIMIT_HINT`] has ended although the table was not locked.
+pub(crate) const LONG_LIMIT_HINT: &str =
+    "/*+ MAX_EXECUTION_TIME(5000) SET_VAR(sql_big_selects = 1) */ ";
+
+pub(crate) const fn limit_hint(slowly: bool) -> &'static str {
+    if slowly { LONG_LIMIT_HINT } else { LIMIT_HINT }
+}
+
+/// A statement prefix: on MariaDB the statement may read more rows than `max_join_size` of the session.
+pub(crate) const ANY_SIZE: &str = "/*M!100100 SET STATEMENT sql_big_selects = 1 FOR */ ";
+
+/// A hint for MySQL with the effect of [`ANY_SIZE`], after the first word of the statement.
+pub(crate) const ANY_SIZE_HINT: &str = "/*+ SET_VAR(sql_big_selects = 1) */ ";
+
+/// At the end of a SELECT: a limit that no result exceeds. A SELECT without one has that of the session
+/// (`sql_select_limit`).
+pub(crate) const EVERY_ROW: &str = " LIMIT 1000000";
+
+/// A statement prefix for MariaDB, by which a statement works in a session with `sql_safe_updates`, which refuses each join
+/// with a derived table, and in one with a small `max_join_size`, which refuses statements that read many rows.
+pub(crate) const ANY_JOIN: &str =
+    "/*M!100100 SET STATEMENT sql_safe_updates = 0, sql_big_selects = 1 FOR */ ";
+
+/// A hint for MySQL with the effect of [`ANY_JOIN`].
+pub(crate) const ANY_JOIN_HINT: &str =
+    "/*+ SET_VAR(sql_safe_updates = 0) SET_VAR(sql_big_selects = 1) */ ";
+
+/// A statement prefix: on MariaDB the statement fails at once if another session has locked the table (`LOCK TABLES`,
+/// `ALTER TABLE`), and has the effect of [`ANY_SIZE`].
+pub(crate) const UNLESS_TABLE_LOCKED: &str =
+    "/*M!100100 SET STATEMENT lock_wait_timeout = 0, sql_big_selects = 1 FOR */ ";
+
+/// [`UNLESS_TABLE_LOCKED`] and [`ANY_JOIN`].
+pub(crate) const JOIN_UNLESS_TABLE_LOCKED: &str = "/*M!100100 SET STATEMENT lock_wait_timeout = 0, sql_safe_updates = 0, sql_big_selects = 1 FOR */ ";
+
+/// An expression that is 0. A SELECT with it waits for a lock on the table of slots as an UPDATE or INSERT does, but
+/// locks no row.
+pub(crate) const AS_AN_UPDATE: &str =
+    "IFNULL((SELECT 0 FROM diesel_locks_slots WHERE FALSE FOR UPDATE), 0) + ";
+
+/// [`AS_AN_UPDATE`] on MySQL, where only the session's time-out limits the wait of an UPDATE.
+pub(crate) const AS_AN_UPDATE_ON_MYSQL: &str =
+    "/*!80000 IFNULL((SELECT 0 FROM diesel_locks_slots WHERE FALSE FOR UPDATE), 0) + */ ";
+
+statement! {
+    Mysql;
+    /// Limits the time of statements, which is the only time-out below a second. The hint MAX_EXECUTION_TIME and SET
+    /// STATEMENT need no separate statement, but accept no bound values. On MySQL this limit does not apply to PREPARE,
+    /// which waits for a locked table, nor to statements that write, so `lock_wait_timeout` (whole seconds) is set too.
+    SetLimit { millis: i32, seconds: i32 } -> Integer,
+    |self| {
+        "SET @diesel_locks_limit = \
+         /*!80000 @@SESSION.max_execution_time *//*M!100100 @@SESSION.max_statement_time */, \
+         @diesel_locks_wait = @@SESSION.lock_wait_timeout, \
+         SESSION lock_wait_timeout = ", Integer = &self.seconds;
+        ", SESSION /*!80000 max_execution_time = *//*M!100100 max_statement_time = 0.001 * */ ",
+        Integer = &self.millis;
     }
 }
 
 statement! {
     Mysql;
-    /// Any text.
-    AnyText {} -> Text,
-    |self, out| {
-        out.push_sql("SELECT 'any text'");
+    /// Restores the limits. Has no effect unless [`SetLimit`] has run before: the variables are NULL then. The casts,
+    /// because MySQL does not know the type of a variable that is NULL.
+    RestoreLimit {} -> Integer,
+    |self| {
+        "SET SESSION /*!80000 max_execution_time = CAST(COALESCE(@diesel_locks_limit, \
+         @@SESSION.max_execution_time) AS UNSIGNED) *//*M!100100 max_statement_time = \
+         COALESCE(@diesel_locks_limit, @@SESSION.max_statement_time) */, @diesel_locks_limit = NULL, \
+         SESSION lock_wait_timeout = CAST(COALESCE(@diesel_locks_wait, @@SESSION.lock_wait_timeout) AS UNSIGNED), \
+         @diesel_locks_wait = NULL";
     }
 }

@@ -1,44 +1,32 @@
 //! Detects clusters in which several nodes take writes, where a lock excludes the sessions of one node only.
-//!
-//! A user variable of the session stores that there is one writer. Statements that lock also return whether it is set,
-//! so that the cluster is detected once per connection, and a lock takes no further round trip.
 
 use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Integer};
 
-use super::execute::Run;
-use super::sql::limits::{ANY_SIZE, ANY_SIZE_HINT};
-use super::sql::session_state::WRITER_UNKNOWN;
 use crate::Error;
-use crate::engine::raw_sql::{push, statement};
-use crate::link::Link;
+use crate::engine::mysql::execute;
+use crate::engine::mysql::sql::{ANY_SIZE, ANY_SIZE_HINT, WRITER_UNKNOWN};
+use crate::link::On;
+use crate::link::raw_sql::statement;
 
 statement! {
     Mysql;
-    /// Reads [`WRITER_UNKNOWN`].
     Unknown {} -> BigInt,
-    |self, out| {
-        out.push_sql("SELECT ");
-        out.push_sql(WRITER_UNKNOWN);
-    }
+    |self| { "SELECT "; {WRITER_UNKNOWN} }
 }
 
 statement! {
     Mysql;
     Remember {} -> Integer,
-    |self, out| {
-        out.push_sql("SET @diesel_locks_one_writer = 1");
-    }
+    |self| { "SET @diesel_locks_one_writer = 1" }
 }
 
 statement! {
     Mysql;
     /// The products that are recognised by `VERSION()`: 3 or 4 as in [`find`], otherwise 0.
     Product {} -> BigInt,
-    |self, out| {
-        out.push_sql(
-            "SELECT CASE WHEN VERSION() LIKE '%TiDB%' THEN 3 WHEN VERSION() LIKE '%Vitess%' THEN 4 ELSE 0 END",
-        );
+    |self| {
+        "SELECT CASE WHEN VERSION() LIKE '%TiDB%' THEN 3 WHEN VERSION() LIKE '%Vitess%' THEN 4 ELSE 0 END"
     }
 }
 
@@ -46,26 +34,23 @@ statement! {
     Mysql;
     /// The kind of cluster, 1 or 2 as in [`find`], otherwise 0. A number, because a broken client library loses texts.
     Replication {} -> BigInt,
-    |self, out| {
-        push!(out;
-            {ANY_SIZE}; "SELECT "; {ANY_SIZE_HINT};
-            "CASE \
-             WHEN SUM(variable_name = 'wsrep_on' AND variable_value = 'ON') > 0 \
-             AND SUM(variable_name = 'wsrep_provider' AND variable_value NOT IN ('', 'none')) > 0 \
-             AND SUM(variable_name = 'pxc_strict_mode' AND variable_value = 'MASTER') = 0 THEN 1 \
-             WHEN SUM(variable_name = 'group_replication_single_primary_mode' AND variable_value = 'OFF') > 0 \
-             THEN 2 ELSE 0 END \
-             FROM /*!80000 performance_schema.global_variables */\
-             /*M!100100 information_schema.global_variables */ \
-             WHERE variable_name IN ('wsrep_on', 'wsrep_provider', 'pxc_strict_mode', \
-             'group_replication_single_primary_mode')";
-        );
+    |self| {
+        {ANY_SIZE}; "SELECT "; {ANY_SIZE_HINT};
+        "CASE \
+         WHEN SUM(variable_name = 'wsrep_on' AND variable_value = 'ON') > 0 \
+         AND SUM(variable_name = 'wsrep_provider' AND variable_value NOT IN ('', 'none')) > 0 \
+         AND SUM(variable_name = 'pxc_strict_mode' AND variable_value = 'MASTER') = 0 THEN 1 \
+         WHEN SUM(variable_name = 'group_replication_single_primary_mode' AND variable_value = 'OFF') > 0 \
+         THEN 2 ELSE 0 END \
+         FROM /*!80000 performance_schema.global_variables */\
+         /*M!100100 information_schema.global_variables */ \
+         WHERE variable_name IN ('wsrep_on', 'wsrep_provider', 'pxc_strict_mode', \
+         'group_replication_single_primary_mode')";
     }
 }
 
-/// Clusters in which several nodes take writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cluster {
+pub(crate) enum Cluster {
     Galera,
     GroupReplication,
     TiDb,
@@ -73,8 +58,8 @@ pub(super) enum Cluster {
 }
 
 impl Cluster {
-    pub(super) fn refused(self) -> Error {
-        let (cluster, instead) = match self {
+    pub(crate) fn refused(self) -> Error {
+        let (cluster, hint) = match self {
             Self::Galera => (
                 "Galera",
                 "send all writes to one node and call diesel_locks::assume_single_writer on each connection, or \
@@ -88,21 +73,18 @@ impl Cluster {
             Self::TiDb => ("TiDB", "use MySQL or MariaDB"),
             Self::Vitess => ("Vitess", "use MySQL or MariaDB"),
         };
-        Error::SeveralWriters {
-            cluster,
-            hint: instead,
-        }
+        Error::SeveralWriters { cluster, hint }
     }
 }
 
 /// Returns the cluster to which the server belongs, unless the session knows that there is one writer.
-pub(super) async fn find(conn: &mut impl Link<Backend = Mysql>) -> Result<Option<Cluster>, Error> {
-    if (Unknown {}).get_result::<_, i64>(conn).await? == 0 {
+pub(crate) async fn find(conn: &mut impl On<Mysql>) -> Result<Option<Cluster>, Error> {
+    if execute::get_result::<_, i64>(conn, Unknown {}).await? == 0 {
         return Ok(None);
     }
-    let product: i64 = Product {}.get_result(conn).await?;
+    let product: i64 = execute::get_result(conn, Product {}).await?;
     let found = match product {
-        0 => Replication {}.get_result(conn).await?,
+        0 => execute::get_result(conn, Replication {}).await?,
         product => product,
     };
     let cluster = match found {
@@ -120,20 +102,14 @@ pub(super) async fn find(conn: &mut impl Link<Backend = Mysql>) -> Result<Option
 
 /// Fails with [`Error::SeveralWriters`] if several nodes take writes, so that no lock excludes others. `unknown` is the
 /// [`WRITER_UNKNOWN`] that a statement has returned.
-pub(super) async fn ensure_one(
-    conn: &mut impl Link<Backend = Mysql>,
-    unknown: bool,
-) -> Result<(), Error> {
-    if !unknown {
-        return Ok(());
+pub(crate) async fn ensure_one(conn: &mut impl On<Mysql>, unknown: bool) -> Result<(), Error> {
+    if unknown && let Some(cluster) = find(conn).await? {
+        return Err(cluster.refused());
     }
-    find(conn)
-        .await?
-        .map_or(Ok(()), |cluster| Err(cluster.refused()))
+    Ok(())
 }
 
-/// Stores in the session that there is one writer.
-pub(super) async fn remember(conn: &mut impl Link<Backend = Mysql>) -> Result<(), Error> {
-    Remember {}.execute(conn).await?;
+pub(crate) async fn remember(conn: &mut impl On<Mysql>) -> Result<(), Error> {
+    execute::execute(conn, Remember {}).await?;
     Ok(())
 }

@@ -11,15 +11,15 @@ use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
 
-use super::{begin, is_own_lock_timeout, sql};
+use crate::Error;
 use crate::engine::clock::Clock;
+use crate::engine::ending::autocommit_retry;
 use crate::engine::literal::read_from_postgres;
-use crate::engine::raw_sql::{push, statement};
-use crate::engine::retry::autocommit_retry;
-use crate::inspect::object_lock::{HeldObjectLock, LockSession, LockWaiter, since};
-use crate::link::Link;
-use crate::schema::postgres::diesel_locks_objects::{self, dsl};
-use crate::{Error, transaction::depth};
+use crate::engine::postgres::{begin, is_own_lock_timeout, sql};
+use crate::engine::tables::diesel_locks_objects::{self, dsl};
+use crate::link::raw_sql::statement;
+use crate::link::{On, depth};
+use crate::values::held_object_lock::{HeldObjectLock, LockSession, LockWaiter, since};
 
 /// In the query of each session that waits for an object lock.
 const FUNCTIONS: &str = "diesel_locks_";
@@ -47,25 +47,23 @@ statement! {
         (Text, Nullable<BigInt>, Nullable<BigInt>, Bool, Nullable<BigInt>, BigInt),
         (Nullable<Integer>, Nullable<Text>, Nullable<Text>, Nullable<Text>, Nullable<BigInt>, Nullable<Text>),
     ),
-    |self, out| {
-        push!(out;
-            "WITH locks AS MATERIALIZED (SELECT * FROM pg_locks), \
-             ours AS MATERIALIZED (SELECT oid AS database, 'diesel_locks_objects'::regclass::oid AS relation \
-             FROM pg_database WHERE datname = current_database()) \
-             SELECT locks.virtualtransaction, \
-             CASE locks.locktype WHEN 'advisory' THEN locks.objid::bigint END, locks.transactionid::text::bigint, \
-             locks.granted, (extract(epoch FROM locks.waitstart) * 1000000)::bigint, "; {Pg::NOW};
-            ", session.pid, session.usename::text, coalesce(session.client_hostname, host(session.client_addr)), \
-             session.application_name, (extract(epoch FROM session.xact_start) * 1000000)::bigint, session.query \
-             FROM ours JOIN locks ON \
-             locks.locktype = 'advisory' AND locks.database = ours.database AND locks.classid = ours.relation \
-             AND locks.objsubid = 2 \
-             OR locks.locktype = 'transactionid' AND locks.virtualtransaction IN (SELECT writer.virtualtransaction \
-             FROM locks AS writer, ours AS written WHERE writer.locktype = 'relation' \
-             AND writer.database = written.database AND writer.relation = written.relation \
-             AND writer.mode = 'RowExclusiveLock' AND writer.granted) \
-             LEFT JOIN pg_stat_activity AS session ON session.pid = locks.pid"
-        );
+    |self| {
+        "WITH locks AS MATERIALIZED (SELECT * FROM pg_locks), \
+         ours AS MATERIALIZED (SELECT oid AS database, 'diesel_locks_objects'::regclass::oid AS relation \
+         FROM pg_database WHERE datname = current_database()) \
+         SELECT locks.virtualtransaction, \
+         CASE locks.locktype WHEN 'advisory' THEN locks.objid::bigint END, locks.transactionid::text::bigint, \
+         locks.granted, (extract(epoch FROM locks.waitstart) * 1000000)::bigint, "; {Pg::NOW};
+        ", session.pid, session.usename::text, coalesce(session.client_hostname, host(session.client_addr)), \
+         session.application_name, (extract(epoch FROM session.xact_start) * 1000000)::bigint, session.query \
+         FROM ours JOIN locks ON \
+         locks.locktype = 'advisory' AND locks.database = ours.database AND locks.classid = ours.relation \
+         AND locks.objsubid = 2 \
+         OR locks.locktype = 'transactionid' AND locks.virtualtransaction IN (SELECT writer.virtualtransaction \
+         FROM locks AS writer, ours AS written WHERE writer.locktype = 'relation' \
+         AND writer.database = written.database AND writer.relation = written.relation \
+         AND writer.mode = 'RowExclusiveLock' AND writer.granted) \
+         LEFT JOIN pg_stat_activity AS session ON session.pid = locks.pid"
     }
 }
 
@@ -79,7 +77,6 @@ struct ServerLock {
 struct Lock {
     /// Identifies the transaction, also one that is prepared and has no session.
     transaction: String,
-    /// The key of an advisory lock.
     key: Option<i64>,
     /// The number of a transaction: its own if granted, otherwise that for which it waits.
     number: Option<i64>,
@@ -128,17 +125,14 @@ impl ServerLock {
             .is_none_or(|query| query.is_empty() || query == HIDDEN || query.contains(FUNCTIONS))
     }
 
-    /// The id that a waiting session requests, if it stands in its query.
     fn requested(&self) -> Option<String> {
         let (_, arguments) = self.session.query.as_deref()?.split_once(ACQUIRE_ONE)?;
         read_from_postgres(arguments)
     }
 }
 
-pub(super) async fn held_locks(
-    conn: &mut impl Link<Backend = Pg>,
-) -> Result<Vec<HeldObjectLock>, Error> {
-    if depth::depth(conn)? > 0 {
+pub(crate) async fn held_locks(conn: &mut impl On<Pg>) -> Result<Vec<HeldObjectLock>, Error> {
+    if depth::depth(conn.status())? > 0 {
         conn.batch(FORGET_SESSIONS).await?;
     }
     let rows: Vec<ServerLock> = autocommit_retry!(conn, conn.load(ServerLocks {}).await)?;
@@ -157,15 +151,12 @@ fn key(lock: &Lock) -> Option<i32> {
     Some(i32::from_ne_bytes(key.to_ne_bytes()))
 }
 
-/// The ids of keys that are committed. Returns `None` while another session has locked the whole table. The savepoint is rolled back, so that
-/// an open transaction keeps its `lock_timeout` and no lock on the table.
-async fn ids(
-    conn: &mut impl Link<Backend = Pg>,
-    keys: &[i32],
-) -> Result<Option<HashMap<i32, String>>, Error> {
-    let own_transaction = depth::depth(conn)? == 0;
+/// The ids of keys that are committed. Returns `None` while another session has locked the whole table. The savepoint is rolled
+/// back, so that an open transaction keeps its `lock_timeout` and no lock on the table.
+async fn ids(conn: &mut impl On<Pg>, keys: &[i32]) -> Result<Option<HashMap<i32, String>>, Error> {
+    let own_transaction = depth::depth(conn.status())? == 0;
     if own_transaction {
-        begin(conn, sql::BEGIN).await?;
+        begin(conn, &sql::BEGIN).await?;
     }
     let started = Instant::now();
     let read = match conn.batch(SAVEPOINT).await {
@@ -204,7 +195,6 @@ fn ids_of<'a>(keys: &'a [i32]) -> _ {
 
 fn combine(rows: &[ServerLock], ids: Option<&HashMap<i32, String>>) -> Vec<HeldObjectLock> {
     let mut locks = Locks::default();
-    // The kept locks.
     let mut of_key = HashMap::new();
     for row in rows.iter().filter(|row| row.lock.granted) {
         if let Some(key) = key(&row.lock) {
@@ -255,7 +245,6 @@ fn combine(rows: &[ServerLock], ids: Option<&HashMap<i32, String>>) -> Vec<HeldO
     locks.held
 }
 
-/// The locks found so far.
 #[derive(Default)]
 struct Locks {
     held: Vec<HeldObjectLock>,
@@ -283,7 +272,6 @@ impl Locks {
         self.lock(holder, named.1)
     }
 
-    /// The position of the transaction's lock on the object.
     fn lock(&mut self, holder: &ServerLock, id: Option<String>) -> usize {
         let transaction = holder.lock.transaction.clone();
         self.holders.insert(transaction.clone());

@@ -1,18 +1,19 @@
-//! Migrations, by one session at a time.
+//! Migrations, by one session at a time. Raw SQL here, because Diesel has no tables of the catalog.
 
+use diesel::dsl::select;
 use diesel::pg::Pg;
 use diesel::sql_types::{Bool, Nullable, Text};
 
-use super::{begin, sql};
 use crate::Error;
-use crate::engine::raw_sql::statement;
-use crate::error::classify::{ErrorClass, RequiredPrivilege, classify};
-use crate::link::{self, Link};
-use crate::migrations::backend::MigrationBackend;
-use crate::migrations::files::{BackendMigrations, MigrationFile, migration_files};
-use crate::migrations::runner::{self, FailureClass, Plan, Records};
+use crate::engine::migration_runner::{
+    self, BackendMigrations, MigrationFile, Plan, Records, migration_files,
+};
+use crate::engine::postgres::{begin, sql};
+use crate::error::classify::RequiredPrivilege;
+use crate::link::raw_sql::statement;
+use crate::link::{self, On};
 
-const TO_CREATE: RequiredPrivilege = runner::to_create_in("the schema");
+const TO_CREATE: RequiredPrivilege = migration_runner::to_create_in("the schema");
 
 impl BackendMigrations for Pg {
     const FILES: &'static [MigrationFile] = migration_files!("postgres");
@@ -49,89 +50,73 @@ impl BackendMigrations for Pg {
 
 statement! {
     Pg;
-    /// Lists the columns of the tables, and the functions, that the session finds by its `search_path`. Raw, because Diesel
-    /// has no tables of the catalog.
+    /// Lists the columns of the tables, and the functions, that the session finds by its `search_path`.
     Parts {} -> Text,
-    |self, out| {
-        out.push_sql(
-            "SELECT t.relname || '.' || c.attname || ' ' || format_type(c.atttypid, c.atttypmod) \
-             FROM pg_catalog.pg_class AS t JOIN pg_catalog.pg_attribute AS c \
-             ON c.attrelid = t.oid AND c.attnum > 0 AND NOT c.attisdropped \
-             WHERE t.relname LIKE 'diesel\\_locks\\_%' AND t.relkind IN ('r', 'p') AND pg_table_is_visible(t.oid) \
-             UNION ALL SELECT f.proname || '(' || pg_get_function_identity_arguments(f.oid) || ') ' \
-             || pg_get_function_result(f.oid) FROM pg_catalog.pg_proc AS f \
-             WHERE f.proname LIKE 'diesel\\_locks\\_%' AND pg_function_is_visible(f.oid)",
-        );
+    |self| {
+        "SELECT t.relname || '.' || c.attname || ' ' || format_type(c.atttypid, c.atttypmod) \
+         FROM pg_catalog.pg_class AS t JOIN pg_catalog.pg_attribute AS c \
+         ON c.attrelid = t.oid AND c.attnum > 0 AND NOT c.attisdropped \
+         WHERE t.relname LIKE 'diesel\\_locks\\_%' AND t.relkind IN ('r', 'p') AND pg_table_is_visible(t.oid) \
+         UNION ALL SELECT f.proname || '(' || pg_get_function_identity_arguments(f.oid) || ') ' \
+         || pg_get_function_result(f.oid) FROM pg_catalog.pg_proc AS f \
+         WHERE f.proname LIKE 'diesel\\_locks\\_%' AND pg_function_is_visible(f.oid)"
     }
 }
 
 statement! {
     Pg;
-    /// Puts the schema in which the session finds tables of this crate first in its `search_path`, until the transaction
-    /// ends. If it finds none, the first schema stays where it is. Returns whether the user may read Diesel's table there
-    /// (NULL if there is none), and may create tables (NULL if there is no schema). Raw, as [`Parts`].
+    /// Puts the schema in which the session finds tables of this crate first in its `search_path`, until the transaction ends.
+    /// If it finds none, the first schema stays where it is. Returns whether the user may read Diesel's table there (NULL if
+    /// there is none), and may create tables (NULL if there is no schema).
     EnterSchema {} -> (Nullable<Bool>, Nullable<Bool>),
-    |self, out| {
-        out.push_sql(
-            "WITH place AS MATERIALIZED (SELECT COALESCE((SELECT s.nspname FROM pg_catalog.pg_class AS t \
-             JOIN pg_catalog.pg_namespace AS s ON s.oid = t.relnamespace \
-             WHERE t.relname LIKE 'diesel\\_locks\\_%' AND t.relkind IN ('r', 'p') AND pg_table_is_visible(t.oid) \
-             ORDER BY t.relname LIMIT 1), current_schema()) AS name), \
-             entered AS MATERIALIZED (SELECT name, set_config('search_path', \
-             quote_ident(name) || ', ' || current_setting('search_path'), true) FROM place WHERE name IS NOT NULL) \
-             SELECT has_table_privilege(to_regclass(quote_ident(name) || '.__diesel_schema_migrations'), 'SELECT'), \
-             has_schema_privilege(name, 'CREATE') FROM place LEFT JOIN entered USING (name)",
-        );
+    |self| {
+        "WITH place AS MATERIALIZED (SELECT COALESCE((SELECT s.nspname FROM pg_catalog.pg_class AS t \
+         JOIN pg_catalog.pg_namespace AS s ON s.oid = t.relnamespace \
+         WHERE t.relname LIKE 'diesel\\_locks\\_%' AND t.relkind IN ('r', 'p') AND pg_table_is_visible(t.oid) \
+         ORDER BY t.relname LIMIT 1), current_schema()) AS name), \
+         entered AS MATERIALIZED (SELECT name, set_config('search_path', \
+         quote_ident(name) || ', ' || current_setting('search_path'), true) FROM place WHERE name IS NOT NULL) \
+         SELECT has_table_privilege(to_regclass(quote_ident(name) || '.__diesel_schema_migrations'), 'SELECT'), \
+         has_schema_privilege(name, 'CREATE') FROM place LEFT JOIN entered USING (name)"
     }
 }
 
-impl<C: Link<Backend = Pg>> FailureClass<C> for Pg {
-    async fn class(_: &mut C, error: &diesel::result::Error) -> ErrorClass {
-        classify(error)
+pub(crate) async fn migrate(conn: &mut impl On<Pg>) -> Result<Vec<String>, Error> {
+    let version: String = conn.get_result(select(sql::version())).await?;
+    if let Some(cluster) = cluster_of(&version) {
+        let hint = "use PostgreSQL";
+        return Err(Error::SeveralWriters { cluster, hint });
     }
+    // In a transaction, so that the advisory lock and the search_path end with it, also behind a transaction pooler.
+    // At a higher isolation level it would not see the migrations of the session that it has waited for.
+    begin(conn, &sql::BEGIN).await?;
+    let ran = run_pending(conn).await;
+    link::end(conn, ran).await
 }
 
-impl<C: Link<Backend = Pg>> MigrationBackend<C> for Pg {
-    async fn migrate(conn: &mut C) -> Result<Vec<String>, Error> {
-        let version: String = conn.get_result(sql::server_version()).await?;
-        if let Some(cluster) = cluster_of(&version) {
-            let instead = "use PostgreSQL";
-            return Err(Error::SeveralWriters {
-                cluster,
-                hint: instead,
-            });
-        }
-        // In a transaction, so that the advisory lock and the search_path end with it, also behind a transaction pooler.
-        // At a higher isolation level it would not see the migrations of the session that it has waited for.
-        begin(conn, sql::BEGIN).await?;
-        let ran = run_pending(conn).await;
-        link::end(conn, ran).await
-    }
-}
-
-async fn run_pending(conn: &mut impl Link<Backend = Pg>) -> Result<Vec<String>, Error> {
+async fn run_pending(conn: &mut impl On<Pg>) -> Result<Vec<String>, Error> {
     if plan(conn).await?.0.pending.is_empty() {
         return Ok(Vec::new());
     }
-    conn.execute(sql::lock_migrations()).await?;
+    let lock = select(sql::pg_advisory_xact_lock(sql::MIGRATIONS_KEY));
+    conn.execute(lock).await?;
     let (plan, may_create) = plan(conn).await?;
     let ran = plan.run_all(conn).await;
     match may_create {
-        Some(false) => ran.map_err(|error| runner::not_privileged(TO_CREATE, error)),
+        Some(false) => ran.map_err(|error| migration_runner::not_privileged(TO_CREATE, error)),
         Some(true) | None => ran,
     }
 }
 
-/// What there is to do; whether the user may create tables, `None` if the `search_path` has no schema that exists. Looks once more
-/// where the records say more than the tables: another session may have run migrations between the two looks.
-async fn plan(conn: &mut impl Link<Backend = Pg>) -> Result<(Plan, Option<bool>), Error> {
+/// What there is to do; whether the user may create tables, `None` if the `search_path` has no schema that exists.
+async fn plan(conn: &mut impl On<Pg>) -> Result<(Plan, Option<bool>), Error> {
     match plan_once(conn).await {
         Err(Error::DifferentTables { .. }) => plan_once(conn).await,
         plan => plan,
     }
 }
 
-async fn plan_once(conn: &mut impl Link<Backend = Pg>) -> Result<(Plan, Option<bool>), Error> {
+async fn plan_once(conn: &mut impl On<Pg>) -> Result<(Plan, Option<bool>), Error> {
     let (may_read, may_create) = conn.get_result(EnterSchema {}).await?;
     let records = match may_read {
         Some(true) => Records::Readable,

@@ -1,46 +1,25 @@
-//! PostgreSQL's statements for slots.
+//! PostgreSQL's statements for slots. Raw SQL where the DSL lacks a function, arrays as tables or locks in a subquery.
 
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use diesel::QueryResult;
+use diesel::dsl::auto_type;
 use diesel::pg::Pg;
+use diesel::prelude::{ExpressionMethods, QueryDsl};
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::sql_types::{Array, BigInt, Binary, Bool, Integer, Nullable, Text};
 
-use super::is_own_lock_timeout;
-use super::untracked::{assert_begun, begin_tracked};
-use crate::engine::clock::Clock;
-use crate::engine::raw_sql::{push, statement};
-use crate::engine::slot_queries::{locking_slot_queries, slot_queries};
-use crate::limits::FEW_SLOTS;
-use crate::link::Link;
-use crate::semaphore::backend::LeaseRequest;
-use crate::semaphore::fence::{NUMBER_BITS, UNIT_US};
-
-pub(super) mod batch;
-
-slot_queries!(postgres, Pg, str, Text);
-locking_slot_queries!(str);
-
-/// Like `lock_fence_floor`, but returns no row when another session has locked it.
-#[diesel::dsl::auto_type]
-pub(super) fn lock_fence_floor_if_free() -> _ {
-    let fences: i32 = FENCE_ROW_ID;
-    diesel_locks_fences::table
-        .filter(diesel_locks_fences::id.eq(fences))
-        .select(diesel_locks_fences::fence)
-        .for_update()
-        .skip_locked()
-}
-
-/// Like `lock_fence_floor`, but fails when another session has locked it.
-#[diesel::dsl::auto_type]
-pub(super) fn lock_fence_floor_nowait() -> _ {
-    let fences: i32 = FENCE_ROW_ID;
-    diesel_locks_fences::table
-        .filter(diesel_locks_fences::id.eq(fences))
-        .select(diesel_locks_fences::fence)
-        .for_update()
-        .no_wait()
-}
+use crate::engine::clock::{Clock, DbNow, LeaseRemaining};
+use crate::engine::postgres::{is_own_lock_timeout, sql};
+use crate::engine::slot_queries::{Key, Release, ReleaseUnused, Unexpired};
+use crate::engine::slots::LeaseRequest;
+use crate::engine::tables::{Named, diesel_locks_slots as slots};
+use crate::error::limits::FEW_SLOTS;
+use crate::link::On;
+use crate::link::raw_sql::{push, statement};
+use crate::values::fence::{NUMBER_BITS, UNIT_US};
+use crate::values::lease::RenewalRequest;
 
 impl Clock for Pg {
     const NOW: &'static str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
@@ -52,23 +31,17 @@ impl Clock for Pg {
 const _: () = assert!(UNIT_US == 64 && NUMBER_BITS == 17 && FEW_SLOTS == 100);
 
 /// How long each statement waits for a locked table: the `lock_timeout` in the texts below, and of the functions.
-pub(super) const LOCK_TIMEOUT: Duration = Duration::from_millis(50);
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Begins a transaction, or a savepoint, whose statements wait for a locked table for a short time only.
-pub(super) const BEGIN_NOWAIT: &str = concat!(
-    begin_tracked!(),
-    ", ISOLATION LEVEL READ COMMITTED; ",
-    assert_begun!(),
-    "; SET LOCAL lock_timeout = '50ms'"
-);
-pub(super) const SAVEPOINT_NOWAIT: &str = "SAVEPOINT diesel_locks; SET LOCAL lock_timeout = '50ms'";
+pub(crate) static BEGIN_NOWAIT: LazyLock<String> =
+    LazyLock::new(|| format!("{}; SET LOCAL lock_timeout = '50ms'", *sql::BEGIN_UNMARKED));
+pub(crate) const SAVEPOINT_NOWAIT: &str = "SAVEPOINT diesel_locks; SET LOCAL lock_timeout = '50ms'";
 
-/// The slots to search.
-pub(super) struct SlotFilter<'a> {
-    pub(super) semaphore: &'a str,
-    pub(super) permits: i32,
-    pub(super) first: i32,
-    pub(super) candidates: Option<&'a [i32]>,
+pub(crate) struct SlotFilter<'a> {
+    pub(crate) semaphore: &'a str,
+    pub(crate) permits: i32,
+    pub(crate) first: i32,
+    pub(crate) candidates: Option<&'a [i32]>,
 }
 
 #[diesel::declare_sql_function]
@@ -102,9 +75,8 @@ extern "SQL" {
     ) -> BigInt;
 }
 
-/// Leases a free slot, or without a request locks one until the open transaction, or savepoint, ends.
-pub(super) async fn acquire_slot(
-    conn: &mut impl Link<Backend = Pg>,
+pub(crate) async fn acquire_slot(
+    conn: &mut impl On<Pg>,
     request: Option<&LeaseRequest<'_>>,
     filter: &SlotFilter<'_>,
 ) -> QueryResult<i64> {
@@ -126,9 +98,8 @@ pub(super) async fn acquire_slot(
     }
 }
 
-/// Leases a free slot in the open transaction.
-pub(super) async fn acquire_slot_in_transaction(
-    conn: &mut impl Link<Backend = Pg>,
+pub(crate) async fn acquire_slot_in_transaction(
+    conn: &mut impl On<Pg>,
     request: &LeaseRequest<'_>,
     filter: &SlotFilter<'_>,
 ) -> QueryResult<i64> {
@@ -145,26 +116,29 @@ pub(super) async fn acquire_slot_in_transaction(
     conn.get_result(acquire).await
 }
 
-/// What the functions return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Acquired {
+pub(crate) enum Acquired {
     /// A slot was leased. The last bits of the fence are its number.
-    Leased { number: i32, fence: i64 },
-    /// A slot was locked.
-    Locked { number: i32 },
-    /// The table is locked.
+    Leased {
+        number: i32,
+        fence: i64,
+    },
+    Locked {
+        number: i32,
+    },
     TableLocked,
-    /// The transaction has an unsuitable isolation level.
     UnsuitableIsolation(&'static str),
-    /// No slot was acquired.
-    Refused { slots: i32, any_free: bool },
+    Refused {
+        slots: i32,
+        any_free: bool,
+    },
 }
 
 /// The answer of the function that handles a `lock_timeout`.
 const TABLE_LOCKED: i64 = -1;
 
 /// Reads the number that the functions return, as the migration describes it.
-pub(super) fn decode(answer: i64) -> Option<Acquired> {
+pub(crate) fn decode(answer: i64) -> Option<Acquired> {
     const FIRST_FENCE: i64 = 1 << NUMBER_BITS;
     Some(match answer {
         1..FIRST_FENCE => Acquired::Locked {
@@ -190,21 +164,18 @@ pub(super) fn decode(answer: i64) -> Option<Acquired> {
 
 statement! {
     Pg;
-    /// Identifies the table: the database's name, the table's OID (which a database shares with the template that it
-    /// was made from), and the server's start time in microseconds. Raw, because the DSL has none of these functions.
+    /// Identifies the table: the database's name, the table's OID (which a database shares with the template that it was made
+    /// from), and the server's start time in microseconds.
     Database {} -> (Text, BigInt, BigInt),
-    |self, out| {
-        out.push_sql(
-            "SELECT current_database()::text, 'diesel_locks_slots'::regclass::bigint, \
-             (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint",
-        );
+    |self| {
+        "SELECT current_database()::text, 'diesel_locks_slots'::regclass::bigint, \
+         (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint"
     }
 }
 
-/// The times of a semaphore's first slot, whether it is held or not. By the newest entry of the index: an equality would read
-/// all versions of the row that an old snapshot keeps.
-#[diesel::dsl::auto_type]
-pub(super) fn first_slot<'a>(name: &'a str) -> _ {
+/// Reads the newest entry of the index: an equality would read all versions of the row that an old snapshot keeps.
+#[auto_type]
+pub(crate) fn first_slot<'a>(name: Named<'a>) -> _ {
     let left: LeaseRemaining = LeaseRemaining {};
     slots::table
         .filter(slots::name.eq(name))
@@ -216,8 +187,8 @@ pub(super) fn first_slot<'a>(name: &'a str) -> _ {
 
 /// The free slots, without those that a session has locked to acquire them or to renew an expired lease. Shared locks,
 /// of other sessions that search or that pin their slots, do not conflict.
-#[diesel::dsl::auto_type]
-pub(super) fn free_and_unlocked<'a>(name: &'a str) -> _ {
+#[auto_type]
+pub(crate) fn free_and_unlocked<'a>(name: Named<'a>) -> _ {
     let now: DbNow = DbNow {};
     slots::table
         .filter(slots::name.eq(name))
@@ -227,9 +198,8 @@ pub(super) fn free_and_unlocked<'a>(name: &'a str) -> _ {
         .skip_locked()
 }
 
-/// A slot that is free, of any semaphore.
-#[diesel::dsl::auto_type]
-pub(super) fn any_free() -> _ {
+#[auto_type]
+pub(crate) fn any_free() -> _ {
     let now: DbNow = DbNow {};
     slots::table
         .filter(slots::expires_us.le(now))
@@ -242,64 +212,103 @@ statement! {
     /// Locks the slot so that it can't be granted to another holder, but can be renewed and released. Raw because of
     /// the condition on the fence.
     Pin<'a> { key: Key<'a> } -> Integer,
-    |self, out| {
-        out.push_sql("SELECT number FROM diesel_locks_slots");
-        push_key_filter(&mut out, &self.key)?;
-        out.push_sql(" FOR KEY SHARE");
-    }
+    |self| { "SELECT number FROM diesel_locks_slots"; [&self.key]; " FOR KEY SHARE" }
 }
 
-/// Locks free slots above a number, from the last one down.
-#[diesel::dsl::auto_type]
-pub(super) fn lock_free_above<'a>(name: &'a str, above: i32, limit: i64) -> _ {
-    let now: DbNow = DbNow {};
-    slots::table
-        .filter(slots::name.eq(name))
-        .filter(slots::number.gt(above))
-        .filter(slots::expires_us.le(now))
-        .order(slots::number.desc())
-        .limit(limit)
-        .select((slots::number, slots::fence))
-        .for_update()
-        .skip_locked()
-}
+/// [`Unexpired`] for a release as a transaction of its own that does not wait for the disk. The order stays right: the next
+/// grant of the slot comes later in the log.
+#[derive(QueryId)]
+pub(crate) struct UnexpiredAsync<K>(pub(crate) Unexpired<K>);
 
-/// Inserts the floor unless it exists.
-pub(super) fn insert_fence_floor(fence: i64) -> impl ExecutableQuery {
-    diesel::insert_into(diesel_locks_fences::table)
-        .values((
-            diesel_locks_fences::id.eq(FENCE_ROW_ID),
-            diesel_locks_fences::fence.eq(fence),
-        ))
-        .on_conflict_do_nothing()
-}
-
-pub(super) fn register(name: &str, permits: i32) -> impl ExecutableQuery {
-    diesel::insert_into(diesel_locks_semaphores::table)
-        .values((
-            diesel_locks_semaphores::name.eq(name),
-            diesel_locks_semaphores::permits.eq(permits),
-        ))
-        .on_conflict(diesel_locks_semaphores::name)
-        .do_update()
-        .set(diesel_locks_semaphores::permits.eq(permits))
-}
-
-statement! {
-    Pg;
-    /// [`ReleaseUnexpired`] as a transaction of its own that does not wait for the disk. If the server crashes before
-    /// it has written the release to disk, the slot becomes free when its lease expires. The order stays right: the
-    /// next grant of the slot comes later in the log.
-    ReleaseAsync<'a> { key: Key<'a> } -> Integer,
-    |self, out| {
-        out.push_sql("UPDATE diesel_locks_slots");
-        push_released(&mut out);
-        push_key_filter(&mut out, &self.key)?;
-        push_unexpired_filter(&mut out);
+impl<K: QueryFragment<Pg>> QueryFragment<Pg> for UnexpiredAsync<K> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        self.0.walk_ast(out.reborrow())?;
         // The setting is for this transaction, which is this statement. The order in which the server evaluates the
         // conditions does not matter: for an updated row it has evaluated all of them, and without one the transaction
         // writes nothing.
         out.push_sql(" AND set_config('synchronous_commit', 'off', true) = 'off'");
+        Ok(())
+    }
+}
+
+pub(crate) struct Asked<'a> {
+    names: Vec<&'a str>,
+    numbers: Vec<i32>,
+    tokens: Vec<&'a [u8]>,
+    leases: Vec<i64>,
+}
+
+impl<'a> Asked<'a> {
+    pub(crate) fn new(leases: &'a [RenewalRequest]) -> Self {
+        Self {
+            names: leases
+                .iter()
+                .map(|lease| lease.semaphore.as_str())
+                .collect(),
+            numbers: leases.iter().map(|lease| lease.number).collect(),
+            tokens: leases.iter().map(|lease| lease.token.as_slice()).collect(),
+            leases: leases.iter().map(|lease| lease.lease_us).collect(),
+        }
+    }
+}
+
+/// Finds the row of each requested slot, as the newest entry in the index, if its token still matches (`mine`), and
+/// locks those that no other session has locked, in the order of their keys (`locked`).
+impl QueryFragment<Pg> for Asked<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        push!(out;
+            "WITH mine AS MATERIALIZED (SELECT slot.name, slot.number, slot.fence, asked.lease_us, slot.expires_us, \
+             slot.token FROM unnest(", Array<Text> = &self.names;
+            ", ", Array<Integer> = &self.numbers;
+            ", ", Array<Binary> = &self.tokens;
+            ", ", Array<BigInt> = &self.leases;
+            ") AS asked (name, number, token, lease_us) \
+             JOIN LATERAL (SELECT name, number, fence, expires_us, token FROM diesel_locks_slots \
+             WHERE diesel_locks_slots.name = asked.name COLLATE \"C\" \
+             AND diesel_locks_slots.number BETWEEN asked.number AND asked.number \
+             ORDER BY diesel_locks_slots.number DESC, diesel_locks_slots.fence DESC LIMIT 1) AS slot \
+             ON slot.token = asked.token), \
+             locked AS MATERIALIZED (SELECT slot.name, slot.number, slot.fence, slot.token, mine.lease_us \
+             FROM diesel_locks_slots AS slot JOIN mine ON slot.name = mine.name AND slot.number = mine.number \
+             AND slot.fence = mine.fence AND slot.token = mine.token \
+             ORDER BY slot.name, slot.number FOR NO KEY UPDATE OF slot SKIP LOCKED), ";
+        );
+        Ok(())
+    }
+}
+
+const OF_LOCKED: &str = " FROM locked WHERE diesel_locks_slots.name = locked.name \
+     AND diesel_locks_slots.number = locked.number AND diesel_locks_slots.fence = locked.fence";
+
+/// The end of a release: the tokens of the slots that another session has locked.
+const NOT_RELEASED: &str = ") SELECT token FROM mine WHERE token NOT IN (SELECT token FROM locked)";
+
+statement! {
+    Pg;
+    RenewBatch<'a> { asked: Asked<'a> } -> (Binary, BigInt),
+    |self| {
+        [&self.asked]; "renewed AS (UPDATE diesel_locks_slots SET expires_us = greatest(hold_until_us, "; {Pg::NOW};
+        " + locked.lease_us)"; {OF_LOCKED}; " AND expires_us > "; {Pg::NOW};
+        " RETURNING diesel_locks_slots.token, expires_us - "; {Pg::NOW};
+        " AS remaining_us) SELECT token, remaining_us FROM renewed UNION ALL \
+         SELECT token, expires_us - "; {Pg::NOW};
+        " FROM mine WHERE token NOT IN (SELECT token FROM renewed)";
+    }
+}
+
+statement! {
+    Pg;
+    ReleaseBatch<'a> { asked: Asked<'a> } -> Binary,
+    |self| {
+        [&self.asked]; "freed AS (UPDATE diesel_locks_slots"; [&Release]; {OF_LOCKED}; {NOT_RELEASED}
+    }
+}
+
+statement! {
+    Pg;
+    ReleaseUnusedBatch<'a> { asked: Asked<'a> } -> Binary,
+    |self| {
+        [&self.asked]; "freed AS (UPDATE diesel_locks_slots"; [&ReleaseUnused]; {OF_LOCKED}; {NOT_RELEASED}
     }
 }
 
@@ -315,19 +324,12 @@ mod tests {
         assert_eq!(decode(-4 - 2 * 100_001), refused(100_001, false));
         assert_eq!(decode(-5 - 2 * 100_001), refused(100_001, true));
         assert_eq!(decode(-1), Some(Acquired::TableLocked));
-        assert_eq!(
-            decode(-3),
-            Some(Acquired::UnsuitableIsolation("serializable"))
-        );
-        assert_eq!(decode(100_000), Some(Acquired::Locked { number: 100_000 }));
+        let serializable = Acquired::UnsuitableIsolation("serializable");
+        assert_eq!(decode(-3), Some(serializable));
+        let number = 100_000;
+        assert_eq!(decode(100_000), Some(Acquired::Locked { number }));
         let fence = (27_589_000_000_000 << 17) + 100_000;
-        assert_eq!(
-            decode(fence),
-            Some(Acquired::Leased {
-                number: 100_000,
-                fence
-            })
-        );
+        assert_eq!(decode(fence), Some(Acquired::Leased { number, fence }));
         assert_eq!(decode(0), None);
         assert_eq!(decode(i64::MIN), None);
     }

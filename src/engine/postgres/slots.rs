@@ -4,67 +4,72 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
+use diesel::QueryResult;
 use diesel::pg::Pg;
-use diesel::{OptionalExtension, QueryResult};
+use diesel::prelude::{ExpressionMethods, QueryDsl};
 
-use super::protected::{
-    SLOTS, ensure_changed, ensure_floor_is_lockable, ensure_slot_is_lockable, ensure_visible,
-};
-use super::slot_sql::batch::{Asked, ReleaseBatch, ReleaseUnusedBatch, RenewBatch};
-use super::slot_sql::{self, Acquired, LOCK_TIMEOUT};
-use super::{is_own_lock_timeout, lists, sql, unsuitable_isolation};
+use crate::engine::ending::autocommit_retry;
 use crate::engine::literal;
-use crate::engine::slot_methods::{locking_slot_methods, slot_methods};
-use crate::inspect::list_options::ListRequest;
-use crate::link::{self, Link};
-use crate::semaphore::backend::{
-    AttemptContext, AttemptOutcome, BatchOutcome, Grant, HeldRow, HeldSlot, LeaseRequest,
-    RaiseOutcome, ReleaseKind, SemaphoreBackend, SemaphoreRow, classify_refusal, lowest_grantable,
+use crate::engine::operations::SemaphoreBackend;
+use crate::engine::postgres::protection::{
+    ensure_changed, ensure_floor_is_lockable, ensure_slot_is_lockable, ensure_visible,
 };
-use crate::semaphore::renewal::{RenewalRequest, RenewalResult};
-use crate::semaphore::slot_times::{FirstSlot, SlotTimesRow};
-use crate::{Error, Semaphore, Slot, backoff, transaction::depth};
+use crate::engine::postgres::slot_resize::{
+    add_slots, floor_is_locked, largest_fence, purge, raise,
+};
+use crate::engine::postgres::slot_sql::{
+    self, Acquired, Asked, LOCK_TIMEOUT, ReleaseBatch, ReleaseUnusedBatch, RenewBatch,
+    UnexpiredAsync, acquire_slot, acquire_slot_in_transaction,
+};
+use crate::engine::postgres::{
+    PostgresEngine, begin, is_own_lock_timeout, sql, unsuitable_isolation,
+};
+use crate::engine::slot_queries::{
+    self, FENCE_ROW_ID, Key, Release, ReleaseUnused, Renew, Unexpired, UpdateSlot, held_numbers,
+    list_held, list_semaphores, update_slot,
+};
+use crate::engine::slots::{
+    AttemptContext, AttemptOutcome, BatchOutcome, Expiry, Grant, HeldRow, HeldSlot, LeaseRequest,
+    RaiseOutcome, ReleaseKind, SemaphoreRow, classify_refusal, lowest_grantable, renewed,
+};
+use crate::engine::tables::{
+    FENCES, Named, SEMAPHORES, SLOTS, assert_changed, diesel_locks_fences as fences,
+    diesel_locks_semaphores as semaphores, diesel_locks_slots as slots, in_range,
+};
+use crate::link::{self, On, depth};
+use crate::rt::backoff;
+use crate::values::lease::{RenewalRequest, RenewalResult};
+use crate::values::list_options::ListRequest;
+use crate::values::slot::{FirstSlot, SlotTimesRow};
+use crate::{Error, Semaphore, Slot};
 
-/// Runs `$work` in a transaction in which each statement sees what was committed before it.
-macro_rules! at_read_committed {
-    ($conn:expr, $work:expr) => {
-        match super::begin($conn, sql::BEGIN).await {
-            Ok(()) => {
-                let work = $work;
-                crate::link::end($conn, work).await.map_err(Error::from)
-            }
-            Err(error) => Err(Error::from(error)),
-        }
-    };
-}
-
-slot_methods!(impl Link<Backend = Pg>, link, diesel::result::Error);
-locking_slot_methods!(
-    Pg,
-    impl Link<Backend = Pg>,
-    str,
-    String,
-    link,
-    slot_sql::delete_above,
-    diesel::result::Error
-);
-
-impl<C: Link<Backend = Pg>> SemaphoreBackend<C> for Pg {
-    async fn database_id(conn: &mut C) -> Result<Option<String>, Error> {
+#[async_trait]
+impl<C: On<Pg>> SemaphoreBackend for PostgresEngine<'_, C> {
+    async fn database_id(&mut self) -> Result<Option<String>, Error> {
         let (name, table, started): (String, i64, i64) =
-            autocommit_retry!(conn, conn.get_result(slot_sql::Database {}).await)?;
+            autocommit_retry!(self.0, self.0.get_result(slot_sql::Database {}).await)?;
         Ok(Some(format!("postgres {name} {table} {started}")))
     }
 
     async fn try_lease(
-        conn: &mut C,
+        &mut self,
         request: &LeaseRequest<'_>,
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
-        let row = lease(conn, request, context).await;
+        let conn = &mut *self.0;
+        let filter = filter(request.semaphore, context);
+        let row = if context.in_transaction {
+            autocommit_retry!(
+                conn,
+                acquire_slot_in_transaction(conn, request, &filter).await
+            )
+        } else {
+            autocommit_retry!(conn, acquire_slot(conn, Some(request), &filter).await)
+        };
         if let Err(Error::UntrackedTransaction { .. }) = &row {
             let (name, token) = (request.semaphore.name(), &request.token);
-            let undo = <Self as SemaphoreBackend<C>>::release_unused_statement(name, token);
+            let undo = release_unused_statement(name, token);
             if let Err(error) = conn.batch(&undo).await {
                 tracing::debug!(%error, "the application's transaction has failed");
             }
@@ -72,51 +77,48 @@ impl<C: Link<Backend = Pg>> SemaphoreBackend<C> for Pg {
         outcome(row, request.semaphore, context)
     }
 
-    async fn begin_hold(conn: &mut C) -> Result<bool, Error> {
-        super::begin(conn, sql::BEGIN).await?;
+    async fn begin_hold(&mut self) -> Result<bool, Error> {
+        begin(self.0, &sql::BEGIN).await?;
         Ok(true)
     }
 
     async fn try_hold(
-        conn: &mut C,
+        &mut self,
         semaphore: &Semaphore,
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
-        let row = slot_sql::acquire_slot(conn, None, &filter(semaphore, context)).await;
+        let row = acquire_slot(self.0, None, &filter(semaphore, context)).await;
         outcome(row.map_err(Error::from), semaphore, context)
     }
 
-    async fn grantable_slots(
-        conn: &mut C,
-        semaphore: &Semaphore,
-    ) -> Result<Option<Vec<i32>>, Error> {
+    async fn grantable_slots(&mut self, semaphore: &Semaphore) -> Result<Option<Vec<i32>>, Error> {
         // The rollback unlocks the rows, which would otherwise stay locked until the transaction ends.
-        let begun = begin_nowait(conn).await?;
-        let looked = look(conn, semaphore).await;
-        end_nowait(conn, begun, looked).await
+        let begun = begin_nowait(self.0).await?;
+        let looked = look(self.0, semaphore).await;
+        end_nowait(self.0, begun, looked).await
     }
 
-    async fn resize_in_progress(conn: &mut C) -> Result<bool, Error> {
-        let begun = begin_nowait(conn).await?;
-        let locked = floor_is_locked(conn).await;
+    async fn resize_in_progress(&mut self) -> Result<bool, Error> {
+        let begun = begin_nowait(self.0).await?;
+        let locked = floor_is_locked(self.0).await;
         // The table is locked, for an unknown time.
-        Ok(end_nowait(conn, begun, locked).await? == Some(true))
+        Ok(end_nowait(self.0, begun, locked).await? == Some(true))
     }
 
     async fn create_batch(
-        conn: &mut C,
+        &mut self,
         semaphore: &Semaphore,
         block: bool,
     ) -> Result<BatchOutcome, Error> {
-        let (name, permits) = (semaphore.name(), semaphore.permits_i32());
-        let begin = if block {
-            sql::BEGIN
+        let conn = &mut *self.0;
+        let message = if block {
+            &sql::BEGIN
         } else {
-            slot_sql::BEGIN_NOWAIT
+            &slot_sql::BEGIN_NOWAIT
         };
-        super::begin(conn, begin).await?;
+        begin(conn, message).await?;
         let since = Instant::now();
-        let added = match create_batch(conn, name, permits, block).await {
+        let added = match add_slots(conn, semaphore, block).await {
             Err(error) if !block && is_own_lock_timeout(&error, since, LOCK_TIMEOUT) => {
                 conn.roll_back().await?;
                 return Ok(BatchOutcome::TableLocked);
@@ -129,105 +131,129 @@ impl<C: Link<Backend = Pg>> SemaphoreBackend<C> for Pg {
         Ok(added)
     }
 
-    async fn create_fence_floor(conn: &mut C) -> Result<(), Error> {
-        insert_fence_floor(conn).await?;
-        let floor: Vec<i64> = autocommit_retry!(conn, conn.load(slot_sql::fence_floor()).await)?;
-        assert_changed(floor.len(), FENCES_TABLE)?;
+    async fn create_fence_floor(&mut self) -> Result<(), Error> {
+        let conn = &mut *self.0;
+        let last = autocommit_retry!(conn, largest_fence(conn).await)?;
+        let insert = || {
+            diesel::insert_into(fences::table)
+                .values((fences::id.eq(FENCE_ROW_ID), fences::fence.eq(last)))
+                .on_conflict_do_nothing()
+        };
+        autocommit_retry!(conn, conn.execute(insert()).await)?;
+        let floor: Vec<i64> =
+            autocommit_retry!(conn, conn.load(slot_queries::fence_floor()).await)?;
+        assert_changed(floor.len(), FENCES)?;
         ensure_floor_is_lockable(conn).await
     }
 
-    async fn raise_fence_floor(conn: &mut C, by: Duration) -> Result<RaiseOutcome, Error> {
-        at_read_committed!(conn, raise_fence_floor(conn, by).await)
+    async fn raise_fence_floor(&mut self, by: Duration) -> Result<RaiseOutcome, Error> {
+        begin(self.0, &sql::BEGIN).await?;
+        let raised = raise(self.0, by).await;
+        Ok(link::end(self.0, raised).await?)
     }
 
-    async fn register(conn: &mut C, semaphore: &Semaphore) -> Result<(), Error> {
-        let register = || slot_sql::register(semaphore.name(), semaphore.permits_i32());
-        let registered = autocommit_retry!(conn, conn.execute(register()).await)?;
-        assert_changed(registered, "diesel_locks_semaphores")?;
-        Ok(())
+    async fn register(&mut self, semaphore: &Semaphore) -> Result<(), Error> {
+        let permits = semaphores::permits.eq(semaphore.permits_i32());
+        let register = || {
+            diesel::insert_into(semaphores::table)
+                .values((semaphores::name.eq(Named(semaphore.name())), permits))
+                .on_conflict(semaphores::name)
+                .do_update()
+                .set(permits)
+        };
+        let registered = autocommit_retry!(self.0, self.0.execute(register()).await)?;
+        assert_changed(registered, SEMAPHORES)
     }
 
     async fn renew_one(
-        conn: &mut C,
+        &mut self,
         slot: &Slot,
         lease_us: i64,
         expiry: Expiry,
     ) -> Result<usize, Error> {
-        let renewed = autocommit_retry!(conn, renew(conn, slot, lease_us, expiry).await)?;
-        ensure_changed(conn, slot, expiry, renewed).await
+        let set = Renew { lease_us };
+        let renewed = autocommit_retry!(self.0, update_slot(self.0, set, slot, expiry).await)?;
+        ensure_changed(self.0, slot, expiry, renewed).await
     }
 
-    async fn release(conn: &mut C, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
-        let own_transaction = depth::depth(conn)? == 0;
+    async fn release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
+        let conn = &mut *self.0;
+        let own_transaction = depth::depth(conn.status())? == 0;
         let released = if own_transaction && expiry == Expiry::Unexpired {
-            let release = || slot_sql::ReleaseAsync { key: key(slot) };
-            autocommit_retry!(conn, conn.execute(release()).await)
+            let key = || UnexpiredAsync(Unexpired(Key::of(slot, false)));
+            autocommit_retry!(conn, conn.execute(UpdateSlot(Release, key())).await)
         } else {
-            autocommit_retry!(conn, release(conn, slot, expiry).await)
+            autocommit_retry!(conn, update_slot(conn, Release, slot, expiry).await)
         };
         ensure_changed(conn, slot, expiry, released?).await
     }
 
-    fn release_unused_statement(semaphore: &str, token: &[u8]) -> String {
-        let mut name = String::new();
-        literal::push_for_postgres(&mut name, semaphore);
-        let token = literal::hexadecimal(token);
-        slot_sql::release_unused_text(&name, &format!("decode('{token}', 'hex')"))
+    fn release_unused_statement(&self, semaphore: &str, token: &[u8]) -> String {
+        release_unused_statement(semaphore, token)
     }
 
-    async fn release_unused(conn: &mut C, slot: &Slot) -> Result<usize, Error> {
-        let released = autocommit_retry!(conn, release_unused(conn, slot).await)?;
-        ensure_changed(conn, slot, Expiry::IncludeExpired, released).await
+    async fn release_unused(&mut self, slot: &Slot) -> Result<usize, Error> {
+        let conn = &mut *self.0;
+        let expiry = Expiry::IncludeExpired;
+        let released =
+            autocommit_retry!(conn, update_slot(conn, ReleaseUnused, slot, expiry).await)?;
+        ensure_changed(conn, slot, expiry, released).await
     }
 
-    async fn pin(conn: &mut C, slot: &Slot) -> Result<bool, Error> {
-        let pin = slot_sql::Pin { key: key(slot) };
-        let pinned: Option<i32> = conn.get_result(pin).await.optional()?;
+    async fn pin(&mut self, slot: &Slot) -> Result<bool, Error> {
+        let key = Key::of(slot, true);
+        let pin = slot_sql::Pin { key };
+        let pinned: Option<i32> = self.0.get_optional(pin).await?;
         let pinned = usize::from(pinned.is_some());
-        Ok(ensure_changed(conn, slot, Expiry::IncludeExpired, pinned).await? > 0)
+        Ok(ensure_changed(self.0, slot, Expiry::IncludeExpired, pinned).await? > 0)
     }
 
-    async fn list_held_nowait(conn: &mut C, name: &str) -> Result<Option<Vec<HeldSlot>>, Error> {
-        let begun = begin_nowait(conn).await?;
-        let rows = conn.load(slot_sql::held_slots(name)).await;
-        end_nowait(conn, begun, rows).await
+    async fn list_held_nowait(&mut self, name: &str) -> Result<Option<Vec<HeldSlot>>, Error> {
+        let begun = begin_nowait(self.0).await?;
+        let rows = self.0.load(slot_queries::held_slots(Named(name))).await;
+        end_nowait(self.0, begun, rows).await
     }
 
-    async fn first_slot_nowait(conn: &mut C, name: &str) -> Result<FirstSlot, Error> {
+    async fn first_slot_nowait(&mut self, name: &str) -> Result<FirstSlot, Error> {
+        let conn = &mut *self.0;
         let begun = begin_nowait(conn).await?;
-        let row = conn.get_result(slot_sql::first_slot(name)).await;
-        let row = end_nowait(conn, begun, row.optional()).await?;
-        let row: Option<Option<SlotTimesRow>> = row;
+        let row = conn.get_optional(slot_sql::first_slot(Named(name))).await;
+        let row: Option<Option<SlotTimesRow>> = end_nowait(conn, begun, row).await?;
         Ok(row.map_or(FirstSlot::TableLocked, FirstSlot::from))
     }
 
-    async fn list_held(
-        conn: &mut C,
-        request: &ListRequest,
-    ) -> Result<Vec<(String, HeldRow)>, Error> {
-        let rows = autocommit_retry!(conn, lists::held_slots(conn, request).await)?;
-        ensure_visible(conn, SLOTS, !rows.is_empty()).await?;
+    async fn list_held(&mut self, request: &ListRequest) -> Result<Vec<(String, HeldRow)>, Error> {
+        let query = || list_held(request.limit).into_boxed::<Pg>();
+        let query = || in_range(query(), slots::name, &request.names);
+        let rows: Vec<_> = autocommit_retry!(self.0, self.0.load(query()).await)?;
+        ensure_visible(self.0, SLOTS, !rows.is_empty()).await?;
         Ok(rows)
     }
 
-    async fn list_semaphores(
-        conn: &mut C,
-        request: &ListRequest,
-    ) -> Result<Vec<SemaphoreRow>, Error> {
-        let rows = autocommit_retry!(conn, lists::semaphores(conn, request).await)?;
-        ensure_visible(conn, SLOTS, !rows.is_empty()).await?;
+    async fn list_semaphores(&mut self, request: &ListRequest) -> Result<Vec<SemaphoreRow>, Error> {
+        let query = || list_semaphores(request.limit).into_boxed::<Pg>();
+        let query = || in_range(query(), slots::name, &request.names);
+        let rows: Vec<_> = autocommit_retry!(self.0, self.0.load(query()).await)?;
+        ensure_visible(self.0, SLOTS, !rows.is_empty()).await?;
         Ok(rows)
     }
 
-    async fn now_us(conn: &mut C) -> Result<i64, Error> {
-        autocommit_retry!(conn, conn.get_result(slot_sql::now()).await)
+    async fn now_us(&mut self) -> Result<i64, Error> {
+        autocommit_retry!(self.0, self.0.get_result(slot_queries::now()).await)
     }
 
-    async fn release_all(conn: &mut C, name: &str) -> Result<usize, Error> {
-        let released = force_release(conn, name).await?;
+    async fn release_all(&mut self, name: &str) -> Result<usize, Error> {
+        let conn = &mut *self.0;
+        let (semaphore, mut released) = (Named(name), 0);
+        let held: Vec<_> = autocommit_retry!(conn, conn.load(held_numbers(semaphore)).await)?;
+        for (number, unexpired) in held {
+            let release = || slot_queries::force_release(semaphore, number);
+            let freed = autocommit_retry!(conn, conn.execute(release()).await)?;
+            released += if unexpired { freed } else { 0 };
+        }
         if released == 0 {
             let held: Vec<(i32, bool)> =
-                autocommit_retry!(conn, conn.load(slot_sql::held_numbers(name)).await)?;
+                autocommit_retry!(conn, conn.load(held_numbers(semaphore)).await)?;
             let held = held
                 .into_iter()
                 .map(|(number, _)| (name.to_owned(), number));
@@ -236,17 +262,17 @@ impl<C: Link<Backend = Pg>> SemaphoreBackend<C> for Pg {
         Ok(released)
     }
 
-    async fn purge_unused_slots(conn: &mut C, age_us: i64) -> Result<usize, Error> {
-        let purged = purge(conn, age_us).await?;
+    async fn purge_unused_slots(&mut self, age_us: i64) -> Result<usize, Error> {
+        let purged = purge(self.0, age_us).await?;
         if purged == 0 {
-            let free = autocommit_retry!(conn, conn.load(slot_sql::any_free()).await)?;
-            ensure_slot_is_lockable(conn, free).await?;
+            let free = autocommit_retry!(self.0, self.0.load(slot_sql::any_free()).await)?;
+            ensure_slot_is_lockable(self.0, free).await?;
         }
         Ok(purged)
     }
 
     async fn release_batch(
-        conn: &mut C,
+        &mut self,
         leases: &[RenewalRequest],
         kind: ReleaseKind,
     ) -> Result<Vec<Vec<u8>>, Error> {
@@ -254,45 +280,45 @@ impl<C: Link<Backend = Pg>> SemaphoreBackend<C> for Pg {
         match kind {
             ReleaseKind::Used => {
                 let release = || ReleaseBatch { asked: asked() };
-                autocommit_retry!(conn, conn.load(release()).await)
+                autocommit_retry!(self.0, self.0.load(release()).await)
             }
             ReleaseKind::Unused => {
                 let release = || ReleaseUnusedBatch { asked: asked() };
-                autocommit_retry!(conn, conn.load(release()).await)
+                autocommit_retry!(self.0, self.0.load(release()).await)
             }
         }
     }
 
     async fn renew_batch(
-        conn: &mut C,
+        &mut self,
         leases: &[RenewalRequest],
     ) -> Result<Vec<RenewalResult>, Error> {
         let renew = || RenewBatch {
             asked: Asked::new(leases),
         };
-        let rows: Vec<(Vec<u8>, i64)> = autocommit_retry!(conn, conn.load(renew()).await)?;
-        Ok(rows
-            .into_iter()
-            .map(|(token, remaining_us)| RenewalResult {
-                token,
-                remaining_us,
-            })
-            .collect())
+        let rows: Vec<(Vec<u8>, i64)> = autocommit_retry!(self.0, self.0.load(renew()).await)?;
+        Ok(rows.into_iter().map(renewed).collect())
     }
 }
 
-/// What [`begin_nowait`] has begun.
-pub(super) struct Nowait {
+fn release_unused_statement(semaphore: &str, token: &[u8]) -> String {
+    let mut name = String::new();
+    literal::push_for_postgres(&mut name, semaphore);
+    let token = literal::hexadecimal(token);
+    ReleaseUnused::text::<Pg>(&name, &format!("decode('{token}', 'hex')"))
+}
+
+pub(crate) struct Nowait {
     own_transaction: bool,
     since: Instant,
 }
 
 /// Begins a transaction or savepoint for queries that fail instead of waiting while another session has the table locked.
 /// The limit ends with it.
-pub(super) async fn begin_nowait(conn: &mut impl Link<Backend = Pg>) -> Result<Nowait, Error> {
-    let own_transaction = depth::depth(conn)? == 0;
+pub(crate) async fn begin_nowait(conn: &mut impl On<Pg>) -> Result<Nowait, Error> {
+    let own_transaction = depth::depth(conn.status())? == 0;
     if own_transaction {
-        super::begin(conn, slot_sql::BEGIN_NOWAIT).await?;
+        begin(conn, &slot_sql::BEGIN_NOWAIT).await?;
     } else {
         conn.batch(slot_sql::SAVEPOINT_NOWAIT).await?;
     }
@@ -303,8 +329,8 @@ pub(super) async fn begin_nowait(conn: &mut impl Link<Backend = Pg>) -> Result<N
 }
 
 /// Rolls back what [`begin_nowait`] has begun. Returns `None` if another session has the table locked.
-pub(super) async fn end_nowait<T>(
-    conn: &mut impl Link<Backend = Pg>,
+pub(crate) async fn end_nowait<T>(
+    conn: &mut impl On<Pg>,
     begun: Nowait,
     rows: QueryResult<T>,
 ) -> Result<Option<T>, Error> {
@@ -322,29 +348,9 @@ pub(super) async fn end_nowait<T>(
     Ok(rows)
 }
 
-async fn lease(
-    conn: &mut impl Link<Backend = Pg>,
-    request: &LeaseRequest<'_>,
-    context: &AttemptContext,
-) -> Result<i64, Error> {
-    let filter = filter(request.semaphore, context);
-    if context.in_transaction {
-        autocommit_retry!(
-            conn,
-            slot_sql::acquire_slot_in_transaction(conn, request, &filter).await
-        )
-    } else {
-        autocommit_retry!(
-            conn,
-            slot_sql::acquire_slot(conn, Some(request), &filter).await
-        )
-    }
-}
-
-/// The slots that may be granted.
-async fn look(conn: &mut impl Link<Backend = Pg>, semaphore: &Semaphore) -> QueryResult<Vec<i32>> {
-    let name = semaphore.name();
-    let slots: i64 = conn.get_result(slot_sql::count(name)).await?;
+async fn look(conn: &mut impl On<Pg>, semaphore: &Semaphore) -> QueryResult<Vec<i32>> {
+    let name = Named(semaphore.name());
+    let slots: i64 = conn.get_result(slot_queries::count_slots(name)).await?;
     let free: Vec<i32> = conn.load(slot_sql::free_and_unlocked(name)).await?;
     Ok(lowest_grantable(free, slots, semaphore.permits_i32()))
 }

@@ -1,20 +1,21 @@
 //! PostgreSQL's statements for transactions and object locks.
 
 use std::fmt::Write;
+use std::sync::LazyLock;
 use std::time::Duration;
 
-use diesel::dsl::{auto_type, case_when, delete as delete_from, select, sql};
+use diesel::dsl::{auto_type, case_when, select, sql};
 use diesel::expression::SqlLiteral;
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::sql_types::{Array, BigInt, Bool, Integer, Nullable, Text};
 
-use super::untracked::{assert_begun, begin_tracked};
 use crate::engine::literal;
-use crate::engine::raw_sql::statement;
-use crate::object_lock::acquire::Request;
-use crate::schema::postgres::diesel_locks_objects::{self, dsl};
-use crate::transaction::options::Access;
+use crate::engine::tables::Named;
+use crate::engine::tables::diesel_locks_objects::{self, dsl};
+use crate::link::raw_sql::{ASSERT_BEGUN, BEGIN_TRACKED, statement};
+use crate::values::lock_request::Request;
+use crate::values::transaction_options::Access;
 use crate::{IsolationLevel, ObjectId, TransactionOptions, Wait};
 
 #[diesel::declare_sql_function]
@@ -31,7 +32,7 @@ extern "SQL" {
 }
 
 /// "diesel-l" as a number, so that no application uses this key by chance.
-const MIGRATIONS_KEY: i64 = i64::from_be_bytes(*b"diesel-l");
+pub(crate) const MIGRATIONS_KEY: i64 = i64::from_be_bytes(*b"diesel-l");
 
 /// The first key of each kept row's advisory lock: the table's OID, as in the migration.
 const ADVISORY_CLASS: &str = "'diesel_locks_objects'::regclass::integer";
@@ -45,7 +46,7 @@ fn grace_ms(ids: usize) -> i32 {
 
 /// The `lock_timeout` of the last attempt, when the time is up: as in `diesel_locks_try_acquire`, and less with many
 /// ids, because it counts for each.
-pub(super) fn nowait_lock_timeout(ids: usize) -> Duration {
+pub(crate) fn nowait_lock_timeout(ids: usize) -> Duration {
     Duration::from_millis((200 / ids.max(1)).clamp(1, 10) as u64)
 }
 
@@ -53,45 +54,36 @@ pub(super) fn nowait_lock_timeout(ids: usize) -> Duration {
 const BEFORE_TRANSACTION_TIMEOUT_MS: i32 = 20;
 
 /// Sent with BEGIN: a setting that ends with the transaction, by which [`COMMIT`] recognises it.
-macro_rules! mark {
-    () => {
-        "SET LOCAL diesel_locks.started = 'started'"
-    };
-}
+const SET_MARK: &str = "SET LOCAL diesel_locks.started = 'started'";
 
 /// Fails, and names [`MARK`], in a transaction that this crate has not started.
-macro_rules! assert_marked {
-    () => {
-        "SELECT current_setting('diesel_locks.' || current_setting('diesel_locks.started'))"
-    };
-}
-
-/// READ COMMITTED whatever the session's default: at a higher level the closure would read from a snapshot taken before
-/// the wait.
-pub(super) const BEGIN: &str = concat!(
-    begin_tracked!(),
-    ", ISOLATION LEVEL READ COMMITTED; ",
-    assert_begun!(),
-    "; ",
-    mark!()
-);
-
-/// COMMIT alone would report success after rolling back a transaction in which a statement has failed, and would commit
-/// a transaction that this crate has not started. In both cases the first statement fails, and COMMIT is not run.
 ///
 /// The value of the setting is the end of its own name. In a session that has run a transaction of this crate, it is empty
 /// in others: then the text is no name of a setting. A cast and CASE in place of the second call cost a third more.
-pub(super) const COMMIT: &str = concat!(assert_marked!(), "; COMMIT");
+const ASSERT_MARKED: &str =
+    "SELECT current_setting('diesel_locks.' || current_setting('diesel_locks.started'))";
 
-/// ROLLBACK is not run in a transaction that has failed, or that this crate has not started.
-pub(super) const ROLLBACK: &str = concat!(assert_marked!(), "; ROLLBACK");
+/// READ COMMITTED whatever the session's default: at a higher level the closure would read from a snapshot taken before
+/// the wait.
+pub(crate) static BEGIN_UNMARKED: LazyLock<String> =
+    LazyLock::new(|| format!("{BEGIN_TRACKED}, ISOLATION LEVEL READ COMMITTED; {ASSERT_BEGUN}"));
 
-/// The start of the settings' names.
+pub(crate) static BEGIN: LazyLock<String> =
+    LazyLock::new(|| format!("{}; {SET_MARK}", *BEGIN_UNMARKED));
+
+/// COMMIT is not run in a transaction that has failed, which it would roll back with success, or that this crate has not
+/// started.
+pub(crate) static COMMIT: LazyLock<String> = LazyLock::new(|| format!("{ASSERT_MARKED}; COMMIT"));
+
+/// ROLLBACK is not run in such a transaction either.
+pub(crate) static ROLLBACK: LazyLock<String> =
+    LazyLock::new(|| format!("{ASSERT_MARKED}; ROLLBACK"));
+
 const MARK: &str = "diesel_locks.";
 
 /// Whether this is the error of [`COMMIT`], in any language, in a transaction that this crate has not started, or outside of
 /// a transaction. It names the setting that is missing, in quotation marks: `diesel_locks.` or `diesel_locks.started`.
-pub(super) fn names_mark(message: &str) -> bool {
+pub(crate) fn names_mark(message: &str) -> bool {
     message.match_indices(MARK).any(|(start, _)| {
         let end = &message[start + MARK.len()..];
         let end = end.strip_prefix("started").unwrap_or(end);
@@ -99,11 +91,11 @@ pub(super) fn names_mark(message: &str) -> bool {
     })
 }
 
-pub(super) fn begin(transaction: &TransactionOptions) -> String {
+pub(crate) fn begin(transaction: &TransactionOptions) -> String {
     let mut sql = String::from(if transaction.deferrable {
         "BEGIN DEFERRABLE"
     } else {
-        begin_tracked!()
+        BEGIN_TRACKED
     });
     if let Some(level) = transaction.isolation {
         sql.push_str(", ISOLATION LEVEL ");
@@ -116,36 +108,31 @@ pub(super) fn begin(transaction: &TransactionOptions) -> String {
     }
     sql.push_str("; ");
     if transaction.isolation == Some(IsolationLevel::ReadCommitted) {
-        sql.push_str(assert_begun!());
+        sql.push_str(ASSERT_BEGUN);
         sql.push_str("; ");
     }
-    sql.push_str(mark!());
+    sql.push_str(SET_MARK);
     sql
 }
 
 /// SAVEPOINT fails if no transaction is open.
-pub(super) const ASSERT_OPEN: &str =
+pub(crate) const ASSERT_OPEN: &str =
     "SAVEPOINT diesel_locks_open; RELEASE SAVEPOINT diesel_locks_open";
 
-pub(super) const ROLLBACK_TO_SAVEPOINT: &str =
+pub(crate) const ROLLBACK_TO_SAVEPOINT: &str =
     "ROLLBACK TO SAVEPOINT diesel_locks; RELEASE SAVEPOINT diesel_locks";
 
-pub(super) fn ids(request: &Request) -> Vec<&str> {
+pub(crate) fn ids(request: &Request) -> Vec<&str> {
     request.ids.iter().map(ObjectId::as_str).collect()
 }
 
 #[auto_type]
-pub(super) fn acquire_one<'a>(id: &'a str, keep: bool) -> _ {
-    select(diesel_locks_acquire_one(id, keep))
-}
-
-#[auto_type]
-pub(super) fn acquire<'a>(ids: Vec<&'a str>, keep: bool) -> _ {
+pub(crate) fn acquire<'a>(ids: Vec<&'a str>, keep: bool) -> _ {
     select(diesel_locks_acquire(ids, keep))
 }
 
 #[auto_type]
-pub(super) fn try_acquire<'a>(ids: Vec<&'a str>, keep: bool) -> _ {
+pub(crate) fn try_acquire<'a>(ids: Vec<&'a str>, keep: bool) -> _ {
     select(diesel_locks_try_acquire(ids, keep))
 }
 
@@ -154,7 +141,7 @@ pub(super) fn try_acquire<'a>(ids: Vec<&'a str>, keep: bool) -> _ {
 /// CASE, because the planner may evaluate the function before another condition. No ORDER BY, because LIMIT then ends
 /// the scan, and no more rows are locked than returned.
 #[auto_type]
-pub(super) fn free_kept(limit: i64) -> _ {
+pub(crate) fn free_kept(limit: i64) -> _ {
     let class: SqlLiteral<Integer> = sql(ADVISORY_CLASS);
     let lock: pg_try_advisory_xact_lock<SqlLiteral<Integer>, dsl::advisory_key> =
         pg_try_advisory_xact_lock(class, dsl::advisory_key);
@@ -167,64 +154,40 @@ pub(super) fn free_kept(limit: i64) -> _ {
 /// By id and key: another session may have purged the row before its key was locked, and a new row with the same id has
 /// another key.
 #[auto_type]
-pub(super) fn delete<'a>(ids: &'a [String], keys: &'a [i32]) -> _ {
-    delete_from(
-        diesel_locks_objects::table
-            .filter(dsl::id.eq_any(ids))
-            .filter(dsl::advisory_key.eq_any(keys)),
-    )
-}
-
-/// How many rows of [`delete`] there are.
-#[auto_type]
-pub(super) fn count<'a>(ids: &'a [String], keys: &'a [i32]) -> _ {
+pub(crate) fn of_keys<'a>(ids: &'a [Named<'a>], keys: &'a [i32]) -> _ {
     diesel_locks_objects::table
         .filter(dsl::id.eq_any(ids))
         .filter(dsl::advisory_key.eq_any(keys))
-        .count()
-}
-
-#[auto_type]
-pub(super) fn server_version() -> _ {
-    select(version())
 }
 
 statement! {
     Pg;
     /// Raw, because the DSL does not have the view.
     Prepared {} -> Nullable<Text>,
-    |self, out| {
-        out.push_sql(
-            "SELECT string_agg(quote_literal(gid), ', ' ORDER BY prepared) FROM pg_prepared_xacts \
-             WHERE database = current_database() AND owner = session_user",
-        );
+    |self| {
+        "SELECT string_agg(quote_literal(gid), ', ' ORDER BY prepared) FROM pg_prepared_xacts \
+         WHERE database = current_database() AND owner = session_user"
     }
 }
 
-#[auto_type]
-pub(super) fn lock_migrations() -> _ {
-    let key: i64 = MIGRATIONS_KEY;
-    select(pg_advisory_xact_lock(key))
-}
-
 /// BEGIN and the locks in one message of the simple protocol, which has no bound values.
-pub(super) fn begin_and_acquire(request: &Request) -> String {
-    let mut sql = format!("{BEGIN}; ");
+pub(crate) fn begin_and_acquire(request: &Request) -> String {
+    let mut sql = format!("{}; ", *BEGIN);
     push_acquire_with_timeout(&mut sql, request);
     sql
 }
 
 /// The locks in an open transaction, in one message with a savepoint, to which the caller rolls back after an error.
-pub(super) fn acquire_in_savepoint(request: &Request) -> String {
+pub(crate) fn acquire_in_savepoint(request: &Request) -> String {
     let mut sql = "SAVEPOINT diesel_locks; ".to_owned();
     push_acquire_with_timeout(&mut sql, request);
     sql.push_str("; RELEASE SAVEPOINT diesel_locks");
     sql
 }
 
-/// Limits the wait by `statement_timeout`, which counts the whole statement, and not by `lock_timeout`, which starts
-/// again with each holder. When the time is up, sets both: the statement then acquires free locks even on a slow
-/// server, but does not wait for holders. Afterwards both get back the values that they had in the transaction.
+/// Limits the wait by `statement_timeout`, which counts the whole statement, and not by `lock_timeout`, which starts again with
+/// each holder. When the time is up, sets both: the statement then acquires free locks even on a slow server, but does not wait
+/// for holders.
 fn push_acquire_with_timeout(sql: &mut String, request: &Request) {
     let Wait::AtMost(_) = request.wait else {
         push_acquire(sql, request);

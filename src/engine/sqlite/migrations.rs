@@ -5,18 +5,16 @@ use std::time::Duration;
 use diesel::sql_types::Text;
 use diesel::sqlite::Sqlite;
 
-use super::deadline::Deadline;
-use super::{begin_write, end};
-use crate::backoff::jittered;
-use crate::engine::raw_sql::statement;
-use crate::error::classify::{ErrorClass, classify};
+use crate::engine::migration_runner::{
+    BackendMigrations, MigrationFile, Plan, Records, migration_files,
+};
+use crate::engine::sqlite::write_lock::Deadline;
+use crate::engine::sqlite::{begin_write, end};
 use crate::error::texts::NEWER_SQLITE;
-use crate::link::Link;
-use crate::migrations::backend::MigrationBackend;
-use crate::migrations::files::{BackendMigrations, MigrationFile, migration_files};
-use crate::migrations::runner::{FailureClass, Plan, Records};
-use crate::timer::Timer;
-use crate::{Error, Wait};
+use crate::link::On;
+use crate::link::raw_sql::statement;
+use crate::rt::backoff::jittered;
+use crate::{Error, Wait, rt};
 
 impl BackendMigrations for Sqlite {
     const FILES: &'static [MigrationFile] = migration_files!("sqlite");
@@ -45,21 +43,17 @@ impl BackendMigrations for Sqlite {
 statement! {
     Sqlite;
     Version {} -> Text,
-    |self, out| {
-        out.push_sql("SELECT sqlite_version()");
-    }
+    |self| { "SELECT sqlite_version()" }
 }
 
 statement! {
     Sqlite;
     /// Lists the columns of the tables, and of Diesel's table. Raw, because the DSL has no PRAGMA.
     Parts {} -> Text,
-    |self, out| {
-        out.push_sql(
-            "SELECT t.name || '.' || c.name || ' ' || c.type \
-             FROM main.sqlite_master AS t, pragma_table_info(t.name, 'main') AS c WHERE t.type = 'table' \
-             AND (t.name LIKE 'diesel!_locks!_%' ESCAPE '!' OR t.name = '__diesel_schema_migrations')",
-        );
+    |self| {
+        "SELECT t.name || '.' || c.name || ' ' || c.type \
+         FROM main.sqlite_master AS t, pragma_table_info(t.name, 'main') AS c WHERE t.type = 'table' \
+         AND (t.name LIKE 'diesel!_locks!_%' ESCAPE '!' OR t.name = '__diesel_schema_migrations')"
     }
 }
 
@@ -70,29 +64,20 @@ const OLDEST: (u32, u32) = (3, 38);
 /// `busy_timeout` it fails at once, as do other statements while the file is new.
 const MOST_ATTEMPTS: u32 = 100;
 
-/// Between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
-impl<C: Link<Backend = Sqlite>> FailureClass<C> for Sqlite {
-    async fn class(_: &mut C, error: &diesel::result::Error) -> ErrorClass {
-        classify(error)
-    }
-}
-
-impl<C: Link<Backend = Sqlite>> MigrationBackend<C> for Sqlite {
-    async fn migrate(conn: &mut C) -> Result<Vec<String>, Error> {
-        let mut attempts = 1..MOST_ATTEMPTS;
-        loop {
-            match migrate_once(conn).await {
-                Err(error) if error.is_timeout() && attempts.next().is_some() => {}
-                migrated => return migrated,
-            }
-            C::LockTimer::pause(jittered(LONGEST_PAUSE)).await;
+pub(crate) async fn migrate(conn: &mut impl On<Sqlite>) -> Result<Vec<String>, Error> {
+    let mut attempts = 1..MOST_ATTEMPTS;
+    loop {
+        match migrate_once(conn).await {
+            Err(error) if error.is_timeout() && attempts.next().is_some() => {}
+            migrated => return migrated,
         }
+        rt::pause(jittered(LONGEST_PAUSE)).await;
     }
 }
 
-async fn migrate_once<C: Link<Backend = Sqlite>>(conn: &mut C) -> Result<Vec<String>, Error> {
+async fn migrate_once(conn: &mut impl On<Sqlite>) -> Result<Vec<String>, Error> {
     let version: String = conn.get_result(Version {}).await?;
     if !is_new_enough(&version) {
         return Err(Error::UnsuitableDatabase {
@@ -119,19 +104,18 @@ fn is_new_enough(version: &str) -> bool {
     }
 }
 
-async fn run_pending(conn: &mut impl Link<Backend = Sqlite>) -> Result<Vec<String>, Error> {
+async fn run_pending(conn: &mut impl On<Sqlite>) -> Result<Vec<String>, Error> {
     plan(conn).await?.run_all(conn).await
 }
 
-/// Looks once more where the records say more than the tables: another session may have run migrations between the two looks.
-async fn plan(conn: &mut impl Link<Backend = Sqlite>) -> Result<Plan, Error> {
+async fn plan(conn: &mut impl On<Sqlite>) -> Result<Plan, Error> {
     match plan_once(conn).await {
         Err(Error::DifferentTables { .. }) => plan_once(conn).await,
         plan => plan,
     }
 }
 
-async fn plan_once(conn: &mut impl Link<Backend = Sqlite>) -> Result<Plan, Error> {
+async fn plan_once(conn: &mut impl On<Sqlite>) -> Result<Plan, Error> {
     let parts: Vec<String> = conn.load(Parts {}).await?;
     Plan::new(conn, &parts, Records::among(&parts)).await
 }

@@ -1,14 +1,17 @@
-//! SQLite's statements for slots.
+//! SQLite's statements for slots. Raw SQL where the DSL lacks PRAGMA, derived tables or JSON tables.
 
+use diesel::QueryResult;
+use diesel::dsl::{auto_type, update};
+use diesel::prelude::{ExpressionMethods, QueryDsl};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 use diesel::sqlite::Sqlite;
 
-use crate::engine::clock::{Clock, DbHoldUntil, DbNowPlus};
-use crate::engine::raw_sql::{push, statement};
-use crate::engine::slot_queries::slot_queries;
-use crate::semaphore::backend::{Grant, LeaseRequest};
-
-slot_queries!(sqlite, Sqlite, str, Text);
+use crate::engine::clock::{Clock, DbHoldUntil, DbNow, DbNowPlus, LeaseRemaining};
+use crate::engine::slot_queries::{Key, Release, ReleaseUnused};
+use crate::engine::slots::{Grant, LeaseRequest};
+use crate::engine::tables::{Named, diesel_locks_slots as slots};
+use crate::link::raw_sql::{push, statement};
 
 impl Clock for Sqlite {
     // Not by `unixepoch('subsec')`, which is NULL before SQLite 3.42.
@@ -19,26 +22,19 @@ impl Clock for Sqlite {
 
 statement! {
     Sqlite;
-    /// The path of the database's file; empty for a database in memory. Raw, because the DSL has no PRAGMA.
+    /// Returns the path of the database file, or an empty text for a database in memory.
     Database {} -> Text,
-    |self, out| {
-        out.push_sql("SELECT coalesce(file, '') FROM pragma_database_list WHERE name = 'main'");
-    }
+    |self| { "SELECT coalesce(file, '') FROM pragma_database_list WHERE name = 'main'" }
 }
 
 statement! {
     Sqlite;
-    /// Reads the slot if its token matches.
     Pin<'a> { key: Key<'a> } -> Integer,
-    |self, out| {
-        out.push_sql("SELECT number FROM diesel_locks_slots");
-        push_key_filter(&mut out, &self.key)?;
-    }
+    |self| { "SELECT number FROM diesel_locks_slots"; [&self.key] }
 }
 
-/// The times of a semaphore's first slot, whether it is held or not.
-#[diesel::dsl::auto_type]
-pub(super) fn first_slot<'a>(name: &'a str) -> _ {
+#[auto_type]
+pub(crate) fn first_slot<'a>(name: Named<'a>) -> _ {
     let left: LeaseRemaining = LeaseRemaining {};
     slots::table
         .filter(slots::name.eq(name))
@@ -46,8 +42,8 @@ pub(super) fn first_slot<'a>(name: &'a str) -> _ {
         .select((slots::fence, slots::acquired_us, slots::hold_until_us, left))
 }
 
-#[diesel::dsl::auto_type]
-pub(super) fn free<'a>(name: &'a str) -> _ {
+#[auto_type]
+pub(crate) fn free<'a>(name: Named<'a>) -> _ {
     let now: DbNow = DbNow {};
     slots::table
         .filter(slots::name.eq(name))
@@ -57,27 +53,25 @@ pub(super) fn free<'a>(name: &'a str) -> _ {
 }
 
 /// The last slot's number, and the number and fence of a free slot.
-pub(super) type FoundRow = (Option<i32>, Option<i32>, Option<i64>);
+pub(crate) type FoundRow = (Option<i32>, Option<i32>, Option<i64>);
 
 statement! {
     Sqlite;
-    /// Finds a free slot, unless there are more slots than permits. Raw, because the DSL has no derived tables.
+    /// Finds a free slot, unless there are more slots than permits.
     FindFree<'a> { name: &'a str, permits: i32 } ->
         (Nullable<Integer>, Nullable<Integer>, Nullable<BigInt>),
-    |self, out| {
-        push!(out;
-            "SELECT seen.slots, free.number, free.fence FROM (SELECT (SELECT MAX(number) FROM diesel_locks_slots \
-             WHERE name = ", Text = self.name;
-            ") AS slots) AS seen LEFT JOIN (SELECT number, fence FROM diesel_locks_slots WHERE name = ",
-                Text = self.name;
-            " AND expires_us <= "; {Sqlite::NOW};
-            " ORDER BY expires_us LIMIT 1) AS free ON seen.slots <= ", Integer = &self.permits;
-        );
+    |self| {
+        "SELECT seen.slots, free.number, free.fence FROM (SELECT (SELECT MAX(number) FROM diesel_locks_slots \
+         WHERE name = ", Text = self.name;
+        ") AS slots) AS seen LEFT JOIN (SELECT number, fence FROM diesel_locks_slots WHERE name = ",
+        Text = self.name;
+        " AND expires_us <= "; {Sqlite::NOW};
+        " ORDER BY expires_us LIMIT 1) AS free ON seen.slots <= ", Integer = &self.permits;
     }
 }
 
-#[diesel::dsl::auto_type]
-pub(super) fn first_free_among<'a>(name: &'a str, open: &'a [i32]) -> _ {
+#[auto_type]
+pub(crate) fn first_free_among<'a>(name: Named<'a>, open: &'a [i32]) -> _ {
     let now: DbNow = DbNow {};
     slots::table
         .filter(slots::name.eq(name))
@@ -89,23 +83,32 @@ pub(super) fn first_free_among<'a>(name: &'a str, open: &'a [i32]) -> _ {
 }
 
 /// Without conditions: the caller has found the row free, and holds the write lock.
-pub(super) fn grant<'a>(request: &'a LeaseRequest<'a>, grant: &Grant) -> impl ExecutableQuery + 'a {
-    diesel::update(slots::table.find((request.semaphore.name(), grant.number))).set((
-        slots::token.eq(Some(request.token.as_slice())),
-        slots::holder.eq(request.holder),
-        slots::fence.eq(grant.fence),
-        slots::acquired_us.eq(DbNow {}),
-        slots::expires_us.eq(DbNowPlus {
-            micros: request.lease_us,
-        }),
-        slots::hold_until_us.eq(DbHoldUntil {
-            micros: request.min_hold_us,
-        }),
+#[auto_type]
+pub(crate) fn grant<'a>(request: &'a LeaseRequest<'a>, grant: Grant) -> _ {
+    let name: Named<'a> = Named(request.semaphore.name());
+    let number: i32 = grant.number;
+    let token: Option<&'a [u8]> = Some(request.token.as_slice());
+    let holder: Option<Named<'a>> = request.holder.map(Named);
+    let fence: i64 = grant.fence;
+    let now: DbNow = DbNow {};
+    let expires: DbNowPlus = DbNowPlus {
+        micros: request.lease_us,
+    };
+    let hold_until: DbHoldUntil = DbHoldUntil {
+        micros: request.min_hold_us,
+    };
+    update(slots::table.find((name, number))).set((
+        slots::token.eq(token),
+        slots::holder.eq(holder),
+        slots::fence.eq(fence),
+        slots::acquired_us.eq(now),
+        slots::expires_us.eq(expires),
+        slots::hold_until_us.eq(hold_until),
     ))
 }
 
-#[diesel::dsl::auto_type]
-pub(super) fn last_fence_above<'a>(name: &'a str, above: i32) -> _ {
+#[auto_type]
+pub(crate) fn last_fence_above<'a>(name: Named<'a>, above: i32) -> _ {
     slots::table
         .filter(slots::name.eq(name))
         .filter(slots::number.gt(above))
@@ -114,73 +117,47 @@ pub(super) fn last_fence_above<'a>(name: &'a str, above: i32) -> _ {
         .select(slots::fence)
 }
 
-pub(super) fn clear_token(name: &str, number: i32) -> impl ExecutableQuery {
-    diesel::update(slots::table.find((name, number)))
+#[auto_type]
+pub(crate) fn clear_token<'a>(name: Named<'a>, number: i32) -> _ {
+    let no_token: Option<&'static [u8]> = None;
+    update(slots::table.find((name, number)))
         .filter(slots::token.is_not_null())
-        .set(slots::token.eq(None::<&[u8]>))
+        .set(slots::token.eq(no_token))
 }
 
-pub(super) fn insert(name: &str, number: i32, fence: i64) -> impl ExecutableQuery {
-    diesel::insert_into(slots::table).values(new_slot(name, number, fence))
-}
+/// The requested leases, as JSON: a table, and the condition that joins a slot with its lease.
+pub(crate) struct Asked<'a>(pub(crate) &'a str);
 
-/// Inserts the floor unless it exists.
-pub(super) fn insert_fence_floor(fence: i64) -> impl ExecutableQuery {
-    diesel::insert_or_ignore_into(diesel_locks_fences::table).values((
-        diesel_locks_fences::id.eq(FENCE_ROW_ID),
-        diesel_locks_fences::fence.eq(fence),
-    ))
-}
-
-pub(super) fn register(name: &str, permits: i32) -> impl ExecutableQuery {
-    diesel::replace_into(diesel_locks_semaphores::table).values((
-        diesel_locks_semaphores::name.eq(name),
-        diesel_locks_semaphores::permits.eq(permits),
-    ))
-}
-
-/// Pushes the requested leases as a table, and the condition that joins a slot with its lease.
-fn push_asked<'b>(out: &mut AstPass<'_, 'b, Sqlite>, asked: &'b str) -> QueryResult<()> {
-    push!(out;
-        " FROM (SELECT value ->> 'name' AS name, value ->> 'number' AS number, \
-         upper(value ->> 'token') AS token, value ->> 'lease_us' AS lease_us FROM json_each(", Text = asked;
-        ")) AS asked WHERE diesel_locks_slots.name = asked.name AND diesel_locks_slots.number = asked.number \
-         AND hex(diesel_locks_slots.token) = asked.token";
-    );
-    Ok(())
-}
-
-statement! {
-    Sqlite;
-    /// Renews leases that have not expired. Raw, because the DSL has no JSON tables.
-    RenewBatch<'a> { asked: &'a str } -> (Nullable<Binary>, BigInt),
-    |self, out| {
+impl QueryFragment<Sqlite> for Asked<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
         push!(out;
-            "UPDATE diesel_locks_slots SET expires_us = MAX(hold_until_us, "; {Sqlite::NOW}; " + asked.lease_us)";
+            " FROM (SELECT value ->> 'name' AS name, value ->> 'number' AS number, \
+             upper(value ->> 'token') AS token, value ->> 'lease_us' AS lease_us FROM json_each(", Text = self.0;
+            ")) AS asked WHERE diesel_locks_slots.name = asked.name AND diesel_locks_slots.number = asked.number \
+             AND hex(diesel_locks_slots.token) = asked.token";
         );
-        push_asked(&mut out, self.asked)?;
-        push!(out; " AND expires_us > "; {Sqlite::NOW}; " RETURNING diesel_locks_slots.token, expires_us - "; {Sqlite::NOW});
+        Ok(())
     }
 }
 
 statement! {
     Sqlite;
-    /// Releases slots. Raw for the reason of [`RenewBatch`].
-    ReleaseBatch<'a> { asked: &'a str } -> BigInt,
-    |self, out| {
-        out.push_sql("UPDATE diesel_locks_slots");
-        push_released(&mut out);
-        push_asked(&mut out, self.asked)?;
+    RenewBatch<'a> { asked: Asked<'a> } -> (Nullable<Binary>, BigInt),
+    |self| {
+        "UPDATE diesel_locks_slots SET expires_us = MAX(hold_until_us, "; {Sqlite::NOW}; " + asked.lease_us)";
+        [&self.asked]; " AND expires_us > "; {Sqlite::NOW};
+        " RETURNING diesel_locks_slots.token, expires_us - "; {Sqlite::NOW}
     }
 }
 
 statement! {
     Sqlite;
-    /// [`ReleaseBatch`] of slots that were not used.
-    ReleaseUnusedBatch<'a> { asked: &'a str } -> BigInt,
-    |self, out| {
-        out.push_sql("UPDATE diesel_locks_slots");
-        push_released_unused(&mut out);
-        push_asked(&mut out, self.asked)?;
-    }
+    ReleaseBatch<'a> { asked: Asked<'a> } -> BigInt,
+    |self| { "UPDATE diesel_locks_slots"; [&Release]; [&self.asked] }
+}
+
+statement! {
+    Sqlite;
+    ReleaseUnusedBatch<'a> { asked: Asked<'a> } -> BigInt,
+    |self| { "UPDATE diesel_locks_slots"; [&ReleaseUnused]; [&self.asked] }
 }

@@ -1,32 +1,78 @@
 //! Acquires the database's write lock, at the beginning of a transaction or in one that is open.
 
 use std::panic::resume_unwind;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel::QueryResult;
 use diesel::sqlite::Sqlite;
 
-use super::deadline::Deadline;
-use super::sql;
+use crate::engine::sqlite::{self, BUSY_STEP, begin_write};
 use crate::error::classify::{self, ErrorClass, classify};
-use crate::link::Link;
-use crate::object_lock::backend::LockOutcome;
-use crate::poll::caught;
-use crate::timer::Timer;
-use crate::{Error, Wait, backoff, transaction::depth};
+use crate::link::raw_sql::{BusyTimeout, set_busy_timeout};
+use crate::link::{On, depth};
+use crate::rt::{self, backoff, caught};
+use crate::values::lock_request::LockOutcome;
+use crate::values::lock_request::Request;
+use crate::{Error, Wait};
 
-/// The number of attempts after which a deferred transaction counts as one that has not read.
-const MIN_BUSY_ATTEMPTS: u32 = 3;
+pub(crate) struct Deadline<'a> {
+    pub(crate) wait: Wait,
+    started: Instant,
+    /// `None` for a change that locks no objects.
+    request: Option<&'a Request>,
+}
 
-/// The first pause between two attempts to begin, and the longest.
+impl<'a> Deadline<'a> {
+    pub(crate) fn new(wait: Wait) -> Self {
+        Self {
+            wait,
+            started: Instant::now(),
+            request: None,
+        }
+    }
+
+    pub(crate) fn of(request: &'a Request) -> Self {
+        Self {
+            wait: request.wait,
+            started: request.started,
+            request: Some(request),
+        }
+    }
+
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        self.wait.remaining(self.started)
+    }
+
+    pub(crate) fn resource(&self) -> String {
+        self.request.map_or_else(
+            || "the write lock of the database".to_owned(),
+            Request::resource,
+        )
+    }
+
+    pub(crate) fn require(&self, outcome: LockOutcome) -> Result<(), Error> {
+        match outcome {
+            LockOutcome::Acquired => Ok(()),
+            LockOutcome::Unavailable => Err(self.timed_out(None)),
+        }
+    }
+
+    pub(crate) fn timed_out(&self, source: Option<diesel::result::Error>) -> Error {
+        self.wait.timed_out(self.started, self.resource(), source)
+    }
+}
+
+/// The time that a change waits for the write lock, unless `busy_timeout` is longer.
+const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(8);
 
 /// Sends a batch that starts with BEGIN. If a later statement fails, a transaction is open that Diesel does not know
 /// of, so this ends it. A transaction that the application has begun by its own SQL stays open.
-pub(super) async fn begin(conn: &mut impl Link<Backend = Sqlite>, batch: &str) -> QueryResult<()> {
+pub(crate) async fn begin(conn: &mut impl On<Sqlite>, batch: &str) -> QueryResult<()> {
     let started = caught(conn.begin(batch)).await;
-    let Err(error) = depth::break_if_panicked(conn, started) else {
+    let Err(error) = depth::break_if_panicked(conn.status(), started) else {
         return Ok(());
     };
     if says(&error, classify::sqlite::is_nested_begin) {
@@ -40,21 +86,19 @@ pub(super) async fn begin(conn: &mut impl Link<Backend = Sqlite>, batch: &str) -
     Err(error)
 }
 
-/// Begins a transaction that holds the write lock. Polls, because SQLite has no queue and its busy handler sleeps up to
-/// 100 ms at a time.
-async fn begin_immediate<C: Link<Backend = Sqlite>>(
-    conn: &mut C,
+async fn begin_immediate(
+    conn: &mut impl On<Sqlite>,
     deadline: &Deadline<'_>,
 ) -> Result<LockOutcome, Error> {
     for attempt in 0.. {
-        let error = match begin(conn, sql::BEGIN_IMMEDIATE).await {
+        let error = match begin(conn, sqlite::BEGIN_IMMEDIATE).await {
             Ok(()) => return Ok(LockOutcome::Acquired),
             Err(error) => error,
         };
         if classify(&error) != ErrorClass::Busy {
             return Err(error.into());
         }
-        if wait_for_writer::<C>(deadline, attempt, error).await? == LockOutcome::Unavailable {
+        if wait_for_writer(deadline, attempt, error).await? == LockOutcome::Unavailable {
             return Ok(LockOutcome::Unavailable);
         }
     }
@@ -63,7 +107,7 @@ async fn begin_immediate<C: Link<Backend = Sqlite>>(
 
 /// Pauses before the next attempt. Returns [`LockOutcome::Unavailable`] if the request does not wait, and an error when
 /// the time is up.
-async fn wait_for_writer<C: Link>(
+async fn wait_for_writer(
     deadline: &Deadline<'_>,
     attempt: u32,
     error: diesel::result::Error,
@@ -74,43 +118,34 @@ async fn wait_for_writer<C: Link>(
     let longest = backoff::growing(attempt, MIN_POLL_INTERVAL, MAX_POLL_INTERVAL);
     let pause = backoff::jittered(longest);
     match deadline.remaining() {
-        None => C::LockTimer::pause(pause).await,
+        None => rt::pause(pause).await,
         Some(Duration::ZERO) => return Err(deadline.timed_out(Some(error))),
-        Some(left) => C::LockTimer::pause(pause.min(left)).await,
+        Some(left) => rt::pause(pause.min(left)).await,
     }
     Ok(LockOutcome::Acquired)
 }
 
-/// Acquires the write lock in the open transaction.
-///
-/// A transaction that has already read gets `SQLITE_BUSY` at once, without the busy handler, while another connection
-/// writes or if one has written since: waiting would not make its snapshot newer. A transaction that has not read yet
-/// gets `SQLITE_BUSY` after the busy handler has waited for `step`. The message is the same ("database is locked"), so
-/// only the elapsed time tells which case it is: a statement counts as having waited if [`MIN_BUSY_ATTEMPTS`] in a row
-/// took as long.
-///
-/// Connections that share a cache get `SQLITE_LOCKED`, always at once. What one of them has read, no other can change
-/// before its transaction ends, so this waits.
-async fn upgrade_to_writer<C: Link<Backend = Sqlite>>(
-    conn: &mut C,
+/// Acquires the write lock in the open transaction. A transaction that has read gets SQLITE_BUSY without a wait, and can't succeed
+/// later: see "SQLite" in DESIGN.md.
+async fn upgrade_to_writer(
+    conn: &mut impl On<Sqlite>,
     deadline: &Deadline<'_>,
-    step: Duration,
 ) -> Result<LockOutcome, Error> {
+    let mut has_waited = false;
     for attempt in 0.. {
-        let started = std::time::Instant::now();
-        let Err(error) = conn.execute(sql::upgrade_to_writer()).await else {
+        let Err(error) = conn.execute(sqlite::delete_nothing()).await else {
             return Ok(LockOutcome::Acquired);
         };
         if classify(&error) != ErrorClass::Busy {
             return Err(error.into());
         }
         if says(&error, classify::sqlite::locked_in_cache) {
-            if wait_for_writer::<C>(deadline, attempt, error).await? == LockOutcome::Unavailable {
+            if wait_for_writer(deadline, attempt, error).await? == LockOutcome::Unavailable {
                 return Ok(LockOutcome::Unavailable);
             }
             continue;
         }
-        if started.elapsed() < step {
+        if !has_waited && has_read(conn).await? {
             return Err(Error::UnsuitableIsolation {
                 resource: deadline.resource(),
                 reason:
@@ -119,10 +154,7 @@ async fn upgrade_to_writer<C: Link<Backend = Sqlite>>(
                         .to_owned(),
             });
         }
-        // On a busy machine a statement that has not waited may take as long.
-        if attempt + 1 < MIN_BUSY_ATTEMPTS {
-            continue;
-        }
+        has_waited = true;
         if deadline.wait == Wait::No {
             return Ok(LockOutcome::Unavailable);
         }
@@ -133,6 +165,15 @@ async fn upgrade_to_writer<C: Link<Backend = Sqlite>>(
     unreachable!("attempts have no end")
 }
 
+/// Whether the open transaction has read: a checkpoint fails in it.
+async fn has_read(conn: &mut impl On<Sqlite>) -> Result<bool, Error> {
+    match conn.batch(sqlite::CHECKPOINT).await {
+        Ok(()) => Ok(false),
+        Err(error) if says(&error, classify::sqlite::locked_in_cache) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn says(error: &diesel::result::Error, what: fn(&str) -> bool) -> bool {
     let diesel::result::Error::DatabaseError(_, information) = error else {
         return false;
@@ -140,62 +181,67 @@ fn says(error: &diesel::result::Error, what: fn(&str) -> bool) -> bool {
     what(information.message())
 }
 
-/// How to acquire the write lock.
-#[derive(Clone, Copy)]
-pub(super) enum Acquisition {
-    /// By [`begin_immediate`].
-    Begin,
-    /// By [`upgrade_to_writer`].
-    Upgrade { step: Duration },
-}
-
-impl Acquisition {
-    /// The `busy_timeout` of the attempts.
-    fn busy_timeout(self) -> Duration {
-        match self {
-            Self::Begin => Duration::ZERO,
-            Self::Upgrade { step } => step,
-        }
-    }
-
-    async fn run(
-        self,
-        conn: &mut impl Link<Backend = Sqlite>,
-        deadline: &Deadline<'_>,
-    ) -> Result<LockOutcome, Error> {
-        match self {
-            Self::Begin => begin_immediate(conn, deadline).await,
-            Self::Upgrade { step } => upgrade_to_writer(conn, deadline, step).await,
-        }
-    }
-}
-
-/// Acquires the write lock with another `busy_timeout` and restores the connection's own afterwards, also after an error or
-/// panic. If that fails, the connection is marked as broken, and a pool discards it.
-pub(super) async fn acquire_write_lock(
-    conn: &mut impl Link<Backend = Sqlite>,
+/// Acquires the write lock: in the open transaction by statements that wait for this time, and without one by a BEGIN.
+async fn acquire(
+    conn: &mut impl On<Sqlite>,
     deadline: &Deadline<'_>,
-    acquisition: Acquisition,
+    step: Option<Duration>,
 ) -> Result<LockOutcome, Error> {
-    let before: i32 = conn.get_result(sql::BusyTimeout {}).await?;
-    let timeout = acquisition.busy_timeout().as_millis();
+    match step {
+        Some(_) => upgrade_to_writer(conn, deadline).await,
+        None => begin_immediate(conn, deadline).await,
+    }
+}
+
+/// [`acquire`] with another `busy_timeout`, the step. Restores the connection's own afterwards, also after an error or panic.
+/// If that fails, the connection is marked as broken, and a pool discards it.
+pub(crate) async fn acquire_write_lock(
+    conn: &mut impl On<Sqlite>,
+    deadline: &Deadline<'_>,
+    step: Option<Duration>,
+) -> Result<LockOutcome, Error> {
+    let before: i32 = conn.get_result(BusyTimeout {}).await?;
+    let timeout = step.unwrap_or_default().as_millis();
     let wanted = i32::try_from(timeout).unwrap_or(i32::MAX);
     if before == wanted {
-        return acquisition.run(conn, deadline).await;
+        return acquire(conn, deadline, step).await;
     }
     let result = caught(async {
-        conn.batch(&sql::set_busy_timeout(wanted)).await?;
-        acquisition.run(conn, deadline).await
+        conn.batch(&set_busy_timeout(wanted)).await?;
+        acquire(conn, deadline, step).await
     });
     let result = result.await;
-    let restored = caught(async { conn.batch(&sql::set_busy_timeout(before)).await }).await;
+    let restored = caught(conn.batch(&set_busy_timeout(before))).await;
     if !matches!(restored, Ok(Ok(()))) {
-        depth::mark_broken(conn);
+        depth::mark_broken(conn.status());
     }
     let result = result.unwrap_or_else(|panic| resume_unwind(panic));
     let restored = restored.unwrap_or_else(|panic| resume_unwind(panic));
-    // The first error takes precedence.
     let outcome = result?;
     restored?;
     Ok(outcome)
+}
+
+/// Prepares for a change: acquires the write lock in the open transaction, or begins one of its own and returns `true`.
+pub(crate) async fn begin_change(conn: &mut impl On<Sqlite>) -> Result<bool, Error> {
+    if depth::depth(conn.status())? > 0 {
+        ensure_writer(conn).await?;
+        return Ok(false);
+    }
+    let deadline = write_deadline(conn).await?;
+    begin_write(conn, &deadline).await?;
+    Ok(true)
+}
+
+pub(crate) async fn ensure_writer(conn: &mut impl On<Sqlite>) -> Result<(), Error> {
+    let deadline = write_deadline(conn).await?;
+    deadline.require(acquire_write_lock(conn, &deadline, Some(BUSY_STEP)).await?)
+}
+
+async fn write_deadline(conn: &mut impl On<Sqlite>) -> Result<Deadline<'static>, Error> {
+    let busy_timeout: i32 = conn.get_result(BusyTimeout {}).await?;
+    let busy_timeout = Duration::from_millis(busy_timeout.unsigned_abs().into());
+    Ok(Deadline::new(Wait::AtMost(
+        busy_timeout.max(DEFAULT_WRITE_TIMEOUT),
+    )))
 }

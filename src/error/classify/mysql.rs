@@ -2,21 +2,25 @@
 //!
 //! Diesel passes on the message but not the number, and the server translates messages (`lc_messages`). For its own
 //! statements the engine asks the server for the number. For those of a closure only the error is available, which is
-//! compared with the messages in [`translations`]. That a table of this crate is missing, or a privilege on it, matters for its
+//! compared with the messages in all languages. That a table of this crate is missing, or a privilege on it, matters for its
 //! own statements only: the English texts save the question.
 
-mod translations;
+use std::sync::LazyLock;
 
-use translations::{
-    CERTIFICATION_FAILED, DEADLOCK, DURING_COMMIT, LOCK_WAIT_TIMEOUT, NOT_READY, NOT_TO_WAIT,
-    OPTION_PREVENTS_STATEMENT, READ_ONLY, RECORD_HAS_CHANGED, STATEMENT_TIMEOUT,
-    TRANSACTION_IN_PROGRESS,
-};
+use crate::error::classify::messages::Messages;
+use crate::error::classify::{ErrorClass, RequiredPrivilege, TABLES, named_object, required};
 
-use super::class::ErrorClass;
-use super::patterns::{is_any_of, matched};
-use super::privileges::{MYSQL_PRIVILEGES, find_named_object};
-use crate::schema::TABLES;
+static MESSAGES: LazyLock<Messages> =
+    LazyLock::new(|| Messages::read(include_str!("mysql_messages.txt")));
+
+/// What the user of an application needs, as in `docs/privileges.md`.
+const PRIVILEGES: &[RequiredPrivilege] = &[
+    required("diesel_locks_objects", "SELECT, INSERT, DELETE"),
+    required("diesel_locks_slots", "SELECT, INSERT, UPDATE, DELETE"),
+    required("diesel_locks_semaphores", "SELECT, INSERT, DELETE"),
+    required("diesel_locks_fences", "SELECT, INSERT, UPDATE"),
+    required("diesel_locks_sequences", "SELECT, INSERT, UPDATE"),
+];
 
 /// By the server's number of the error, and by the table that its message names in any language.
 pub(crate) fn class_of_errno(number: i64, message: &str) -> ErrorClass {
@@ -36,7 +40,7 @@ pub(crate) fn class_of_errno(number: i64, message: &str) -> ErrorClass {
         1792 | 1290 | 1836 => ErrorClass::ReadOnly,
         1146 => ErrorClass::MissingTables,
         // COMMIT, or a statement that commits by itself.
-        1180 => during_commit(message).unwrap_or(ErrorClass::OutcomeUnknown),
+        1180 => classify(message).unwrap_or(ErrorClass::OutcomeUnknown),
         // Galera: the node has lost the others.
         1047 => ErrorClass::OutcomeUnknown,
         // A right on a table; on a column.
@@ -46,48 +50,65 @@ pub(crate) fn class_of_errno(number: i64, message: &str) -> ErrorClass {
 }
 
 /// `None` for a message that is not known.
-pub(super) fn classify(message: &str) -> Option<ErrorClass> {
-    if DEADLOCK.contains(&message) {
-        Some(ErrorClass::Deadlock)
-    } else if LOCK_WAIT_TIMEOUT.contains(&message) {
-        Some(ErrorClass::LockTimeout)
-    } else if STATEMENT_TIMEOUT.contains(&message) {
-        Some(ErrorClass::StatementTimeout)
-    } else if message == NOT_TO_WAIT {
-        Some(ErrorClass::LockNotAvailable)
-    } else if is_any_of(RECORD_HAS_CHANGED, message) || message == CERTIFICATION_FAILED {
-        Some(ErrorClass::SerializationFailure)
-    } else if message == NOT_READY {
-        Some(ErrorClass::OutcomeUnknown)
-    } else if READ_ONLY.contains(&message) || is_prevented_by_read_only(message) {
-        Some(ErrorClass::ReadOnly)
-    } else if let Some(class) = during_commit(message) {
-        Some(class)
-    } else if message
-        .strip_suffix("' doesn't exist")
-        .and_then(|message| message.rsplit_once('.'))
-        .is_some_and(|(_, table)| TABLES.contains(&table))
-    {
-        Some(ErrorClass::MissingTables)
-    } else if message.contains(" command denied to user ")
-        && [" for table ", " for column "]
-            .iter()
-            .any(|of| after_user(message).starts_with(of))
-    {
-        denied(message)
-    } else {
-        None
-    }
+pub(crate) fn classify(message: &str) -> Option<ErrorClass> {
+    MESSAGES
+        .matching(message)
+        .find_map(|(section, text)| class_of(section, text))
+        .or_else(|| misses_a_table(message).then_some(ErrorClass::MissingTables))
+        .or_else(|| denied(message).filter(|_| is_denied_in_english(message)))
+}
+
+/// The class of a message that matches a pattern of this section, in which `text` stands for `%s`.
+fn class_of(section: &str, text: &str) -> Option<ErrorClass> {
+    Some(match section {
+        "deadlock" => ErrorClass::Deadlock,
+        "lock timeout" => ErrorClass::LockTimeout,
+        "statement timeout" => ErrorClass::StatementTimeout,
+        "lock not available" => ErrorClass::LockNotAvailable,
+        "serialization failure" => ErrorClass::SerializationFailure,
+        "outcome unknown" => ErrorClass::OutcomeUnknown,
+        "read only" => ErrorClass::ReadOnly,
+        // One that makes the server read-only, such as `--super-read-only`.
+        "prevented by an option" if text.contains("read-only") || text.contains("read_only") => {
+            ErrorClass::ReadOnly
+        }
+        "during COMMIT" => during_commit(text)?,
+        _ => return None,
+    })
 }
 
 /// Whether SET TRANSACTION failed because a transaction is open (error 1568).
 pub(crate) fn is_transaction_in_progress(message: &str) -> bool {
-    TRANSACTION_IN_PROGRESS.contains(&message)
+    MESSAGES
+        .matching(message)
+        .any(|(section, _)| section == "transaction in progress")
+}
+
+/// What COMMIT failed with, by the storage engine's number: after 149, a deadlock, the transaction is gone.
+fn during_commit(error: &str) -> Option<ErrorClass> {
+    let number = error.split(|c: char| !c.is_ascii_digit()).next()?;
+    Some(match number.parse().ok()? {
+        149 => ErrorClass::Deadlock,
+        0_u32.. => ErrorClass::OutcomeUnknown,
+    })
+}
+
+fn misses_a_table(message: &str) -> bool {
+    message
+        .strip_suffix("' doesn't exist")
+        .and_then(|message| message.rsplit_once('.'))
+        .is_some_and(|(_, table)| TABLES.contains(&table))
+}
+
+fn is_denied_in_english(message: &str) -> bool {
+    let object = after_user(message);
+    message.contains(" command denied to user ")
+        && (object.starts_with(" for table ") || object.starts_with(" for column "))
 }
 
 /// The table that the message names, and not the user, who may be called as it.
 fn denied(message: &str) -> Option<ErrorClass> {
-    find_named_object(after_user(message), MYSQL_PRIVILEGES)
+    named_object(after_user(message), PRIVILEGES).map(ErrorClass::InsufficientPrivilege)
 }
 
 /// What the message says after `'name'@'host'`.
@@ -98,44 +119,47 @@ fn after_user(message: &str) -> &str {
     rest.map_or(message, |(_, rest)| rest)
 }
 
-/// Whether the option that prevents the statement is one that makes the server read-only, such as `--super-read-only`.
-fn is_prevented_by_read_only(message: &str) -> bool {
-    OPTION_PREVENTS_STATEMENT
-        .iter()
-        .filter_map(|pattern| matched(pattern, message))
-        .any(|option| option.contains("read-only") || option.contains("read_only"))
-}
-
-/// What COMMIT failed with, by the storage engine's number: after 149, a deadlock, the transaction is gone.
-fn during_commit(message: &str) -> Option<ErrorClass> {
-    DURING_COMMIT.iter().find_map(|pattern| {
-        let what = matched(pattern, message)?;
-        let number = what.split(|c: char| !c.is_ascii_digit()).next()?;
-        Some(match number.parse().ok()? {
-            149 => ErrorClass::Deadlock,
-            0_u32.. => ErrorClass::OutcomeUnknown,
-        })
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::classify::class::RequiredPrivilege;
 
     #[test]
-    fn messages_are_known_in_german_and_spanish() {
-        assert_eq!(
-            classify(
-                "Beim Versuch, eine Sperre anzufordern, ist ein Deadlock aufgetreten. \
-                 Versuchen Sie, die Transaktion neu zu starten"
-            ),
-            Some(ErrorClass::Deadlock)
-        );
-        assert_eq!(
-            classify("Tiempo de espera de bloqueo excedido; intente rearrancar la transacción"),
-            Some(ErrorClass::LockTimeout)
-        );
+    fn messages_are_known_in_several_languages() {
+        let changed = [
+            "Record has changed since last read in table 'bonds'",
+            "Record has changed since last read in table 'bonds'; try restarting transaction",
+            "Datensatz hat sich seit dem letzten Zugriff auf Tabelle 'bonds' geändert. Versuchen Sie, die Transaktion neu zu starten",
+        ];
+        let deadlock = [
+            "Beim Versuch, eine Sperre anzufordern, ist ein Deadlock aufgetreten. Versuchen Sie, die Transaktion neu zu starten",
+        ];
+        let timeout = ["Tiempo de espera de bloqueo excedido; intente rearrancar la transacción"];
+        let not_waited_for = [
+            "Statement aborted because lock(s) could not be acquired immediately and NOWAIT is set.",
+        ];
+        // A statement waits for them before it begins, if its user has privileges on single tables.
+        let users = ["Can not lock user management caches for processing."];
+        let table = ["Table 'app.diesel_locks_objects' doesn't exist"];
+        let known: [(ErrorClass, &[&str]); 6] = [
+            (ErrorClass::SerializationFailure, &changed),
+            (ErrorClass::Deadlock, &deadlock),
+            (ErrorClass::LockTimeout, &timeout),
+            (ErrorClass::LockNotAvailable, &not_waited_for),
+            (ErrorClass::StatementTimeout, &users),
+            (ErrorClass::MissingTables, &table),
+        ];
+        for (class, messages) in known {
+            for message in messages {
+                assert_eq!(classify(message), Some(class), "{message}");
+            }
+        }
+        for another in [
+            "Datensatz hat sich seit dem letzten Zugriff auf Tabelle 'bonds'",
+            "Got error 149 from storage engine",
+            "Table 'app.bonds' doesn't exist",
+        ] {
+            assert_eq!(classify(another), None, "{another}");
+        }
     }
 
     /// COMMIT too fails so, after the server was set to read-only.
@@ -154,72 +178,36 @@ mod tests {
 
     #[test]
     fn commit_that_failed_is_a_deadlock_or_of_unknown_outcome() {
-        for (message, class) in [
-            (
-                "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT",
-                ErrorClass::Deadlock,
-            ),
-            (
-                "Got error 149 \"Lock deadlock; Retry transaction\" during COMMIT",
-                ErrorClass::Deadlock,
-            ),
-            (
-                "Fehler 149 - 'Lock deadlock; Retry transaction' beim COMMIT",
-                ErrorClass::Deadlock,
-            ),
-            (
-                "Got error 6 \"No such device or address\" during COMMIT",
-                ErrorClass::OutcomeUnknown,
-            ),
-            (
-                "Got error 1490 - 'Unknown' during COMMIT",
-                ErrorClass::OutcomeUnknown,
-            ),
-            (
-                "COMMIT时发生错误 6 \"No such device or address\" ",
-                ErrorClass::OutcomeUnknown,
-            ),
-        ] {
+        let deadlock = [
+            "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT",
+            "Got error 149 \"Lock deadlock; Retry transaction\" during COMMIT",
+            "Fehler 149 - 'Lock deadlock; Retry transaction' beim COMMIT",
+        ];
+        let unknown = [
+            "Got error 6 \"No such device or address\" during COMMIT",
+            "Got error 1490 - 'Unknown' during COMMIT",
+            "COMMIT时发生错误 6 \"No such device or address\" ",
+        ];
+        let deadlock = deadlock.map(|message| (message, ErrorClass::Deadlock));
+        let unknown = unknown.map(|message| (message, ErrorClass::OutcomeUnknown));
+        for (message, class) in deadlock.into_iter().chain(unknown) {
             assert_eq!(classify(message), Some(class), "{message}");
             assert_eq!(class_of_errno(1180, message), class, "{message}");
         }
-        assert_eq!(
-            class_of_errno(1180, "in another language"),
-            ErrorClass::OutcomeUnknown
-        );
-        assert_eq!(class_of_errno(1047, ""), ErrorClass::OutcomeUnknown);
-        assert_eq!(class_of_errno(3101, ""), ErrorClass::SerializationFailure);
-        assert_eq!(classify("Got error 149 from storage engine"), None);
     }
 
     #[test]
-    fn a_record_that_has_changed_is_known_in_all_languages() {
-        let messages = RECORD_HAS_CHANGED
-            .iter()
-            .map(|pattern| pattern.replace("%s", "bonds"));
-        for message in messages {
-            assert_eq!(
-                classify(&message),
-                Some(ErrorClass::SerializationFailure),
-                "{message}"
-            );
-        }
-        for message in [
-            "Record has changed since last read in table 'bonds'",
-            "Record has changed since last read in table 'bonds'; try restarting transaction",
-            "Datensatz hat sich seit dem letzten Zugriff auf Tabelle 'bonds' geändert. Versuchen Sie, die Transaktion neu zu starten",
+    fn numbers_are_known_in_any_language() {
+        for (number, class) in [
+            (1047, ErrorClass::OutcomeUnknown),
+            (1180, ErrorClass::OutcomeUnknown),
+            (3101, ErrorClass::SerializationFailure),
+            (3547, ErrorClass::StatementTimeout),
+            (3572, ErrorClass::LockNotAvailable),
+            (1064, ErrorClass::Other),
         ] {
-            assert_eq!(classify(message), Some(ErrorClass::SerializationFailure));
+            assert_eq!(class_of_errno(number, "?"), class, "{number}");
         }
-        let another = "Datensatz hat sich seit dem letzten Zugriff auf Tabelle 'bonds'";
-        assert_eq!(classify(another), None);
-    }
-
-    #[test]
-    fn a_lock_that_is_not_waited_for_is_known_by_number_and_text() {
-        let message = "Statement aborted because lock(s) could not be acquired immediately and NOWAIT is set.";
-        assert_eq!(classify(message), Some(ErrorClass::LockNotAvailable));
-        assert_eq!(class_of_errno(3572, message), ErrorClass::LockNotAvailable);
     }
 
     #[test]
@@ -233,26 +221,23 @@ mod tests {
         ));
     }
 
+    /// `cargo xtask messages` compares the file with those of the servers.
     #[test]
-    fn foreign_missing_table_is_not_ours() {
-        assert_eq!(classify("Table 'app.bonds' doesn't exist"), None);
-        assert_eq!(
-            classify("Table 'app.diesel_locks_objects' doesn't exist"),
-            Some(ErrorClass::MissingTables)
-        );
-    }
-
-    #[test]
-    fn an_unknown_number_stays_a_plain_error() {
-        assert_eq!(class_of_errno(1064, ""), ErrorClass::Other);
-    }
-
-    /// A statement waits for them before it begins, if its user has privileges on single tables.
-    #[test]
-    fn waiting_for_changes_of_users_counts_as_waiting() {
-        let message = "Can not lock user management caches for processing.";
-        assert_eq!(classify(message), Some(ErrorClass::StatementTimeout));
-        assert_eq!(class_of_errno(3547, ""), ErrorClass::StatementTimeout);
+    fn every_message_has_one_meaning() {
+        for (section, pattern) in MESSAGES.all() {
+            let fill = |text| pattern.replace("%s", text);
+            let message = fill("x");
+            let sections = MESSAGES.matching(&message).map(|(section, _)| section);
+            assert_eq!(sections.collect::<Vec<_>>(), [section], "{message}");
+            let is_known = |text| {
+                let message = fill(text);
+                classify(&message).is_some() || is_transaction_in_progress(&message)
+            };
+            assert!(
+                is_known("149") || is_known("--read-only"),
+                "{section}: {pattern}"
+            );
+        }
     }
 
     #[test]

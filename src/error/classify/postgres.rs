@@ -1,78 +1,76 @@
 //! Classifies PostgreSQL's errors.
 //!
 //! Diesel passes on the message but not the SQLSTATE, and the server translates messages (`lc_messages`). So the message is
-//! compared with those in [`translations`], which are from the server's own catalogues.
+//! compared with those of the server's own catalogues.
 
-mod row_security;
-mod translations;
+use std::sync::LazyLock;
 
-use row_security::protected_table;
-use translations::{
-    ABORTED, CANCEL_REQUEST, DEADLOCK, DENIED, LOCK_NOT_AVAILABLE, LOCK_TABLE_FULL, LOCK_TIMEOUT,
-    NO_FUNCTION, NO_RELATION, NOT_ON_A_STANDBY, STATEMENT, STATEMENT_TIMEOUT, TRANSACTION_TIMEOUT,
-    UNLOGGED_IN_RECOVERY,
-};
+use crate::error::classify::messages::Messages;
+use crate::error::classify::{ErrorClass, RequiredPrivilege, named_object, required};
 
-use super::class::{ErrorClass, RequiredPrivilege};
-use super::patterns::{is_any_of, matched};
-use super::privileges::POSTGRES_PRIVILEGES;
+static MESSAGES: LazyLock<Messages> =
+    LazyLock::new(|| Messages::read(include_str!("postgres_messages.txt")));
+
+/// What the user of an application needs, as in `docs/privileges.md`.
+const PRIVILEGES: &[RequiredPrivilege] = &[
+    required("diesel_locks_objects", "SELECT, INSERT, DELETE"),
+    required("diesel_locks_slots", "SELECT, INSERT, UPDATE, DELETE"),
+    required("diesel_locks_semaphores", "SELECT, INSERT, UPDATE"),
+    required("diesel_locks_fences", "SELECT, INSERT, UPDATE"),
+    required("diesel_locks_sequences", "SELECT, INSERT, UPDATE"),
+    required("diesel_locks_acquire", "EXECUTE"),
+    required("diesel_locks_acquire_one", "EXECUTE"),
+    required("diesel_locks_try_acquire", "EXECUTE"),
+    required("diesel_locks_look_at_slots", "EXECUTE"),
+    required("diesel_locks_acquire_slot", "EXECUTE"),
+    required("diesel_locks_acquire_slot_in_transaction", "EXECUTE"),
+];
 
 /// `None` for a message that is not known.
-pub(super) fn classify(message: &str) -> Option<ErrorClass> {
-    let is = |patterns| is_any_of(patterns, message);
-    if is(DEADLOCK) {
-        Some(ErrorClass::Deadlock)
-    } else if is(LOCK_TIMEOUT) {
-        Some(ErrorClass::LockTimeout)
-    } else if is(STATEMENT_TIMEOUT) {
-        Some(ErrorClass::StatementTimeout)
-    } else if is(CANCEL_REQUEST) {
-        Some(ErrorClass::CancelRequest)
-    } else if is_transaction_timeout(message) {
-        Some(ErrorClass::TransactionTimeout)
-    } else if is(ABORTED) {
-        Some(ErrorClass::TransactionAborted)
-    } else if is(LOCK_NOT_AVAILABLE) {
-        Some(ErrorClass::LockNotAvailable)
-    } else if is(UNLOGGED_IN_RECOVERY) || is(NOT_ON_A_STANDBY) {
-        Some(ErrorClass::ReadOnly)
-    } else if named(NO_RELATION, message, str::as_ref).is_some()
-        || named(NO_FUNCTION, message, without_arguments).is_some()
-    {
-        Some(ErrorClass::MissingTables)
-    } else if is(STATEMENT) && names_statement_of_diesel(message) {
-        Some(ErrorClass::PreparedStatementMismatch)
-    } else if let Some(required) = named(DENIED, message, str::as_ref) {
-        Some(ErrorClass::InsufficientPrivilege(required))
-    } else if let Some(table) = protected_table(message) {
-        Some(ErrorClass::ProtectedRow(table))
-    } else if is(LOCK_TABLE_FULL) {
-        Some(ErrorClass::LockTableFull)
-    } else {
-        too_many_ids(message)
-    }
+pub(crate) fn classify(message: &str) -> Option<ErrorClass> {
+    MESSAGES
+        .matching(message)
+        .find_map(|(section, text)| class_of(section, text, message))
+        .or_else(|| is_transaction_timeout(message).then_some(ErrorClass::TransactionTimeout))
+        .or_else(|| from_own_function(message))
+}
+
+/// The class of a message that matches a pattern of this section, in which `text` stands for `%s`.
+fn class_of(section: &str, text: &str, message: &str) -> Option<ErrorClass> {
+    Some(match section {
+        "deadlock" => ErrorClass::Deadlock,
+        "lock timeout" => ErrorClass::LockTimeout,
+        "statement timeout" => ErrorClass::StatementTimeout,
+        "cancel request" => ErrorClass::CancelRequest,
+        "transaction aborted" => ErrorClass::TransactionAborted,
+        "lock not available" => ErrorClass::LockNotAvailable,
+        "read only" => ErrorClass::ReadOnly,
+        "no table" if own(text).is_some() => ErrorClass::MissingTables,
+        "no function" if own(without_arguments(text)).is_some() => ErrorClass::MissingTables,
+        "prepared statement" if names_statement_of_diesel(message) => {
+            ErrorClass::PreparedStatementMismatch
+        }
+        "denied" => ErrorClass::InsufficientPrivilege(own(text)?),
+        "row security" => ErrorClass::ProtectedRow(named_object(message, PRIVILEGES)?.object),
+        "lock table full" => ErrorClass::LockTableFull,
+        _ => return None,
+    })
 }
 
 /// The server closes the connection after this error, so a client library may report it in a longer text. Not if a word
 /// follows: in Spanish the message of `idle_in_transaction_session_timeout` begins in the same way.
 fn is_transaction_timeout(message: &str) -> bool {
-    TRANSACTION_TIMEOUT.iter().any(|text| {
+    MESSAGES.of("transaction timeout").any(|text| {
         let after = message.split_once(text).map(|(_, after)| after);
         after.is_some_and(|after| !after.starts_with(' '))
     })
 }
 
-/// The object of this crate that stands for `%s` in one of the patterns, and nothing else does: another message may begin and
-/// end as the pattern, with the name of a column of the object between.
-fn named(patterns: &[&str], message: &str, name_in: fn(&str) -> &str) -> Option<RequiredPrivilege> {
-    let texts = patterns
-        .iter()
-        .filter_map(|pattern| matched(pattern, message));
-    texts.map(name_in).find_map(|name| {
-        let (_, name) = name.rsplit_once('.').unwrap_or(("", name));
-        let of_this_name = |required: &&RequiredPrivilege| required.object == name;
-        POSTGRES_PRIVILEGES.iter().find(of_this_name).copied()
-    })
+/// The object of this crate with this name, perhaps after that of its schema. Not one that the text only contains: another
+/// message may begin and end in the same way, with the name of a column of the object between.
+fn own(name: &str) -> Option<RequiredPrivilege> {
+    let (_, name) = name.rsplit_once('.').unwrap_or(("", name));
+    PRIVILEGES.iter().copied().find(|own| own.object == name)
 }
 
 /// `f` for the function `f(text[], boolean)`.
@@ -81,11 +79,14 @@ fn without_arguments(name: &str) -> &str {
     function.map_or(name, |(function, _)| function)
 }
 
-/// The message of `diesel_locks_acquire`.
-fn too_many_ids(message: &str) -> Option<ErrorClass> {
-    let (ids, limit) = message
-        .strip_prefix("diesel_locks: ")?
-        .split_once(" kept objects, at most ")?;
+/// The messages of this crate's own functions.
+fn from_own_function(message: &str) -> Option<ErrorClass> {
+    let message = message.strip_prefix("diesel_locks: ")?;
+    if message.starts_with("a row can't be read or changed: ") {
+        let table = named_object(message, PRIVILEGES)?.object;
+        return Some(ErrorClass::ProtectedRow(table));
+    }
+    let (ids, limit) = message.split_once(" kept objects, at most ")?;
     Some(ErrorClass::TooManyIds {
         ids: ids.parse().ok()?,
         limit: limit.parse().ok()?,
@@ -110,32 +111,49 @@ fn names_statement_of_diesel(message: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::classify::RequiredPrivilege;
 
     #[test]
-    fn messages_are_known_in_german_and_japanese() {
-        assert_eq!(
-            classify("Verklemmung (Deadlock) entdeckt"),
-            Some(ErrorClass::Deadlock)
-        );
-        assert_eq!(
-            classify("storniere Anfrage wegen Zeitüberschreitung der Anfrage"),
-            Some(ErrorClass::StatementTimeout)
-        );
-        assert_eq!(
-            classify("リレーション\"diesel_locks_objects\"は存在しません"),
-            Some(ErrorClass::MissingTables)
-        );
-    }
-
-    #[test]
-    fn an_aborted_transaction_is_known_in_english_and_french() {
-        for message in [
+    fn messages_are_known_in_several_languages() {
+        let aborted = [
             "current transaction is aborted, commands ignored until end of transaction block",
-            "la transaction est annulée, les commandes sont ignorées jusqu'à la fin du bloc\n\
-             de la transaction",
-        ] {
-            assert_eq!(classify(message), Some(ErrorClass::TransactionAborted));
+            "la transaction est annulée, les commandes sont ignorées jusqu'à la fin du bloc\nde la transaction",
+        ];
+        let not_waited_for = [
+            "could not obtain lock on relation \"bonds\"",
+            "konnte Sperre für Relation »bonds« nicht setzen",
+            "n'a pas pu obtenir un verrou sur la relation « bonds »",
+        ];
+        // Of Diesel, and of diesel-async.
+        let statements = [
+            r#"prepared statement "__diesel_stmt_0" does not exist"#,
+            "vorbereitete Anweisung »__diesel_stmt_12« existiert bereits",
+            r#"bind message supplies 3 parameters, but prepared statement "__diesel_stmt_1" requires 2"#,
+            r#"prepared statement "s0" does not exist"#,
+            "vorbereitete Anweisung »s12« existiert bereits",
+            "l'instruction préparée « s7 » n'existe pas",
+            r#"準備された文"s3"は存在しません"#,
+            r#"bind message supplies 3 parameters, but prepared statement "s1" requires 2"#,
+        ];
+        let deadlock = ["Verklemmung (Deadlock) entdeckt"];
+        let timeout = ["storniere Anfrage wegen Zeitüberschreitung der Anfrage"];
+        let cancel_request = ["storniere Anfrage wegen Benutzeraufforderung"];
+        let known: [(ErrorClass, &[&str]); 6] = [
+            (ErrorClass::TransactionAborted, &aborted),
+            (ErrorClass::LockNotAvailable, &not_waited_for),
+            (ErrorClass::PreparedStatementMismatch, &statements),
+            (ErrorClass::Deadlock, &deadlock),
+            (ErrorClass::StatementTimeout, &timeout),
+            (ErrorClass::CancelRequest, &cancel_request),
+        ];
+        for (class, messages) in known {
+            for message in messages {
+                assert_eq!(classify(message), Some(class), "{message}");
+            }
+        }
+        assert_eq!(classify("canceling autovacuum task"), None);
+        for own in ["own", "s", "s1_own", "__diesel_stmt_"] {
+            let own = format!(r#"prepared statement "{own}" does not exist"#);
+            assert_eq!(classify(&own), None);
         }
     }
 
@@ -163,61 +181,6 @@ mod tests {
         assert_eq!(classify(qualified), Some(ErrorClass::MissingTables));
     }
 
-    /// `cargo xtask messages` compares them with the server's files.
-    #[test]
-    fn a_cancel_request_is_known_in_every_language() {
-        let german = "storniere Anfrage wegen Benutzeraufforderung";
-        assert!(CANCEL_REQUEST.contains(&german));
-        for message in CANCEL_REQUEST {
-            let class = classify(message);
-            assert_eq!(class, Some(ErrorClass::CancelRequest), "{message}");
-        }
-        let autovacuum = "canceling autovacuum task";
-        assert_eq!(classify(autovacuum), None);
-    }
-
-    #[test]
-    fn a_table_that_is_not_waited_for_is_known() {
-        for message in [
-            "could not obtain lock on relation \"bonds\"",
-            "konnte Sperre für Relation »bonds« nicht setzen",
-            "n'a pas pu obtenir un verrou sur la relation « bonds »",
-        ] {
-            assert_eq!(classify(message), Some(ErrorClass::LockNotAvailable));
-        }
-    }
-
-    #[test]
-    fn diesels_statements_are_known() {
-        let lost = r#"prepared statement "__diesel_stmt_0" does not exist"#;
-        assert_eq!(classify(lost), Some(ErrorClass::PreparedStatementMismatch));
-        let there = "vorbereitete Anweisung »__diesel_stmt_12« existiert bereits";
-        assert_eq!(classify(there), Some(ErrorClass::PreparedStatementMismatch));
-        let another = r#"bind message supplies 3 parameters, but prepared statement "__diesel_stmt_1" requires 2"#;
-        assert_eq!(
-            classify(another),
-            Some(ErrorClass::PreparedStatementMismatch)
-        );
-        for own in ["own", "s", "s1_own", "__diesel_stmt_"] {
-            let own = format!(r#"prepared statement "{own}" does not exist"#);
-            assert_eq!(classify(&own), None);
-        }
-    }
-
-    #[test]
-    fn statements_of_diesel_async_are_known() {
-        for message in [
-            r#"prepared statement "s0" does not exist"#,
-            "vorbereitete Anweisung »s12« existiert bereits",
-            "l'instruction préparée « s7 » n'existe pas",
-            r#"準備された文"s3"は存在しません"#,
-            r#"bind message supplies 3 parameters, but prepared statement "s1" requires 2"#,
-        ] {
-            let class = Some(ErrorClass::PreparedStatementMismatch);
-            assert_eq!(classify(message), class, "{message}");
-        }
-    }
-
     #[test]
     fn a_right_that_lacks_is_named() {
         let denied = |message| match classify(message) {
@@ -243,37 +206,43 @@ mod tests {
             assert_eq!(classify(full), Some(ErrorClass::LockTableFull));
         }
         let ids = 1200;
-        let limit = crate::limits::MAX_KEPT_IDS;
+        let limit = crate::error::limits::MAX_KEPT_IDS;
         let ours = format!("diesel_locks: {ids} kept objects, at most {limit}");
         assert_eq!(classify(&ours), Some(ErrorClass::TooManyIds { ids, limit }));
         assert_eq!(classify("diesel_locks: kept objects, at most"), None);
     }
 
     #[test]
-    fn no_message_has_two_meanings() {
-        let all = [
-            ABORTED,
-            DEADLOCK,
-            LOCK_TIMEOUT,
-            STATEMENT_TIMEOUT,
-            CANCEL_REQUEST,
-            LOCK_NOT_AVAILABLE,
-            UNLOGGED_IN_RECOVERY,
-            NOT_ON_A_STANDBY,
-            NO_RELATION,
-            NO_FUNCTION,
-            DENIED,
-            LOCK_TABLE_FULL,
-            STATEMENT,
-        ];
-        for (index, patterns) in all.iter().enumerate() {
-            for pattern in *patterns {
-                let message = pattern.replace("%s", "x");
-                let meanings: Vec<_> = (0..all.len())
-                    .filter(|other| is_any_of(all[*other], &message))
-                    .collect();
-                assert_eq!(meanings, [index], "{message}");
-            }
+    fn protected_tables_are_known_in_any_language() {
+        let slots = Some(ErrorClass::ProtectedRow("diesel_locks_slots"));
+        for message in [
+            "new row violates row-level security policy for table \"diesel_locks_slots\"",
+            "new row violates row-level security policy \"tenants\" for table \"diesel_locks_slots\"",
+            "new row violates row-level security policy (USING expression) for table \"diesel_locks_slots\"",
+            "新しい行はテーブル\"diesel_locks_slots\"行レベルセキュリティポリシ\"tenants\"に違反しています",
+            "neue Zeile verletzt Policy für Sicherheit auf Zeilenebene für Tabelle »diesel_locks_slots«",
+            "query would be affected by row-level security policy for table \"diesel_locks_slots\"",
+            "diesel_locks: a row can't be read or changed: diesel_locks_slots",
+        ] {
+            assert_eq!(classify(message), slots, "{message}");
+        }
+        let application = "new row violates row-level security policy for table \"bonds\"";
+        assert_eq!(classify(application), None);
+        let check = "new row for relation \"diesel_locks_slots\" violates check constraint \"one\"";
+        assert_eq!(classify(check), None);
+    }
+
+    /// `cargo xtask messages` compares the file with those of the servers.
+    #[test]
+    fn every_message_has_one_meaning() {
+        for (section, pattern) in MESSAGES.all() {
+            let fill = |name| pattern.replace("%s", name);
+            let message = fill("x");
+            let sections = MESSAGES.matching(&message).map(|(section, _)| section);
+            assert_eq!(sections.collect::<Vec<_>>(), [section], "{message}");
+            let names = ["diesel_locks_slots", "diesel_locks_acquire()", "\"s1\""];
+            let is_known = |name| classify(&fill(name)).is_some();
+            assert!(names.into_iter().any(is_known), "{section}: {pattern}");
         }
     }
 }

@@ -1,10 +1,9 @@
 //! Classifies SQLite's errors, which exist in English only.
 
-use super::class::ErrorClass;
-use crate::schema::TABLES;
+use crate::error::classify::{ErrorClass, TABLES};
 
 /// `None` for a message that is not known.
-pub(super) fn classify(message: &str) -> Option<ErrorClass> {
+pub(crate) fn classify(message: &str) -> Option<ErrorClass> {
     match message {
         // SQLITE_BUSY
         "database is locked" => Some(ErrorClass::Busy),

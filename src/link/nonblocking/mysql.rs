@@ -15,9 +15,8 @@ use diesel_async::{
 use tokio::task::unconstrained;
 use tokio::time::sleep;
 
-use super::{client_server_link, rows};
-use crate::cancel::background;
-use crate::link::Link;
+use crate::link::nonblocking::{client_server_link, rows};
+use crate::link::{Link, dropped};
 
 impl Link for AsyncMysqlConnection {
     const EXECUTES_WITHOUT_ROWS: bool = true;
@@ -58,10 +57,9 @@ impl Link for AsyncMysqlConnection {
             let _ = sent.poll(&mut Context::from_waker(Waker::noop()));
         }
         *self.transaction_state() = AnsiTransactionManager::default();
-        // A pool discards the connection.
         self.status().set_in_error();
         let first_pauses = if has_undo { UNDO_PAUSES } else { FIRST_PAUSES };
-        background::end(cancel_until_gone(token, first_pauses));
+        dropped::end(cancel_until_gone(token, first_pauses));
     }
 
     /// When a server can't send the answer of the statement that is running, it ends the session and does not read what was
@@ -93,7 +91,7 @@ impl Drop for Check<'_> {
 #[cfg(feature = "_async_pool")]
 const MOST_ANSWERS: usize = 8;
 
-/// The pauses before the first requests, in ms. Most connections are between two statements or in a short one.
+/// The pauses before the first requests, in ms.
 const FIRST_PAUSES: &[u64] = &[5, 20, 50, 100];
 
 /// The same when a statement is sent that takes a lease back. A request during that statement would leave the slot held. It
@@ -105,8 +103,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 const MOST_REQUESTS: usize = 80;
 
-/// Cancels what the session runs, until it has ended. A request has no effect on a session whose statement has not started,
-/// so it is repeated.
+/// Cancels what the session runs, until it has ended.
 ///
 /// A request names the session by its number only. A server that has restarted gives the same numbers to other sessions: so no
 /// request follows one that did not reach the server. What was sent to the session ends it after its statement.
@@ -114,7 +111,7 @@ async fn cancel_until_gone(token: MysqlCancelToken, first_pauses: &[u64]) {
     let first = first_pauses.iter().copied().map(Duration::from_millis);
     for pause in first.chain(iter::repeat(PAUSE)).take(MOST_REQUESTS) {
         sleep(pause).await;
-        let Some(requested) = background::request(token.cancel_query()).await else {
+        let Some(requested) = dropped::request(token.cancel_query()).await else {
             tracing::warn!(target: "diesel_locks::cancel", "a statement can't be cancelled: no answer");
             return;
         };

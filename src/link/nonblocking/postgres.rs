@@ -1,10 +1,12 @@
 //! `AsyncPgConnection`.
 
-use std::iter;
-use std::mem;
-use std::pin::pin;
+mod closed;
+
+use std::pin::{Pin, pin};
+use std::sync::{PoisonError, RwLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use std::{iter, mem};
 
 use diesel::QueryResult;
 use diesel::connection::{TransactionDepthChange, TransactionManagerStatus};
@@ -15,19 +17,17 @@ use diesel::query_builder::{AsQuery, Query, QueryFragment, QueryId};
 use diesel_async::{AsyncConnectionCore, AsyncPgConnection, SimpleAsyncConnection};
 use futures_util::future::join;
 use tokio::time::{sleep, timeout};
-use tokio_postgres::CancelToken;
+use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
+use tokio_postgres::{CancelToken, NoTls, Socket};
 
-use super::{client_server_link, rows};
-use crate::cancel::{background, tls};
-use crate::engine::untracked::{ASSERT_NO_TRANSACTION, untracked};
-use crate::link::Link;
-
-mod closed;
+use crate::link::nonblocking::{client_server_link, rows};
+use crate::link::raw_sql::{ASSERT_BEGUN, untracked};
+use crate::link::{Link, dropped};
 
 impl Link for AsyncPgConnection {
     client_server_link!(execute, load);
 
-    const TRANSACTION_CHECK: Option<&'static str> = Some(ASSERT_NO_TRANSACTION);
+    const TRANSACTION_CHECK: Option<&'static str> = Some(ASSERT_BEGUN);
 
     async fn begin_and_load<Q, T>(
         &mut self,
@@ -55,16 +55,16 @@ impl Link for AsyncPgConnection {
         if is_closed(self) {
             // Its runtime may have ended before the future was dropped. The server does not notice during a statement.
             if !matches!(self.status(), TransactionManagerStatus::InError) {
-                background::end(cancel_blindly(self.cancel_token()));
+                dropped::end(cancel_blindly(self.cancel_token()));
                 self.status().set_in_error();
             }
             return;
         }
         let statements = statements.iter().map(|sql| (*sql).to_owned()).collect();
         match closed::connection() {
-            Some(closed) => background::end(end(mem::replace(self, closed), statements)),
+            Some(closed) => dropped::end(end(mem::replace(self, closed), statements)),
             // A pool closes the connection, which rolls back when its statement has ended.
-            None => background::end(cancel_blindly(self.cancel_token())),
+            None => dropped::end(cancel_blindly(self.cancel_token())),
         }
         self.status().set_in_error();
     }
@@ -80,12 +80,11 @@ where
         return conn.execute_returning_count(statement).await;
     }
     let (mut checking, mut executing) = (&*conn, &*conn);
-    let check = checking.batch_execute(ASSERT_NO_TRANSACTION);
+    let check = checking.batch_execute(ASSERT_BEGUN);
     let (check, count) = join(check, executing.execute_returning_count(statement)).await;
     tracked(check).and(count)
 }
 
-/// [`execute`] for a statement that returns rows.
 async fn load<Q, T>(conn: &mut AsyncPgConnection, query: Q) -> QueryResult<Vec<T>>
 where
     Q: AsQuery<Query: QueryFragment<Pg> + QueryId + Send> + Send,
@@ -96,7 +95,7 @@ where
         return rows(conn, query).await;
     }
     let (mut checking, mut reading) = (&*conn, &*conn);
-    let check = checking.batch_execute(ASSERT_NO_TRANSACTION);
+    let check = checking.batch_execute(ASSERT_BEGUN);
     let (check, read) = join(check, rows(&mut reading, query)).await;
     tracked(check).and(read)
 }
@@ -163,8 +162,7 @@ async fn end(mut conn: AsyncPgConnection, statements: Vec<String>) {
     }
 }
 
-/// Runs a statement, and cancels what runs before it. A request has no effect on a session whose statement has not
-/// started, so it is repeated. `None` if the server does not answer for a minute.
+/// Runs a statement, and cancels what runs before it. `None` if the server does not answer for a minute.
 async fn cancel_until_answered(
     conn: &mut AsyncPgConnection,
     sql: &str,
@@ -192,7 +190,60 @@ async fn cancel_blindly(token: CancelToken) {
 }
 
 async fn cancel(token: &CancelToken) {
-    if let Some(Err(error)) = background::request(tls::cancel(token.clone())).await {
+    let encrypted = {
+        let cancel = ENCRYPTED.read().unwrap_or_else(PoisonError::into_inner);
+        cancel.as_ref().map(|cancel| cancel(token.clone()))
+    };
+    let request = async {
+        match encrypted {
+            Some(request) => request.await,
+            None => token.cancel_query(NoTls).await,
+        }
+    };
+    if let Some(Err(error)) = dropped::request(request).await {
         tracing::warn!(target: "diesel_locks::cancel", %error, "a statement can't be cancelled");
     }
+}
+
+type Cancelling = Pin<Box<dyn Future<Output = Result<(), tokio_postgres::Error>> + Send>>;
+
+type Cancel = Box<dyn Fn(CancelToken) -> Cancelling + Send + Sync>;
+
+static ENCRYPTED: RwLock<Option<Cancel>> = RwLock::new(None);
+
+/// Encrypts the requests by which a dropped future has PostgreSQL cancel its statement.
+///
+/// A request is a connection of its own, and diesel-async does not tell how a connection was encrypted. Call this once, when
+/// the application starts, with the TLS connector of its connections. Without this call, cancel requests are sent
+/// unencrypted, as libpq's `PQcancel` does. PostgreSQL accepts them. They fail if the URL has `sslmode=require`: that is logged
+/// as a warning, and the statement runs until it ends by itself. They have no effect, which nothing reports, if the URL has
+/// another `sslmode` and a proxy requires TLS. See [Dropped futures](crate::operation::dropped_futures#tls).
+///
+/// For the whole process; a later call replaces what an earlier one has set. MySQL and MariaDB need no such call: their
+/// requests are encrypted as the connection is.
+///
+/// ```
+/// # use tokio_postgres::NoTls;
+/// # struct MakeRustlsConnect;
+/// # impl MakeRustlsConnect { fn new(_: ()) -> NoTls { NoTls } }
+/// # let client_config = ();
+/// let tls = MakeRustlsConnect::new(client_config); // of tokio-postgres-rustls, for example
+/// diesel_locks::set_cancel_tls(tls.clone());
+/// // `tls` also goes into the `custom_setup` of the pool's `ManagerConfig`.
+/// ```
+///
+/// [With diesel-async](https://github.com/diesel-locks/diesel-locks/blob/main/docs/async.md#tls) shows such a pool.
+#[doc(alias("sslmode", "ssl", "rustls", "cancel_query"))]
+pub fn set_cancel_tls<T>(tls: T)
+where
+    T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+    T::TlsConnect: Send,
+    T::Stream: Send,
+    <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+{
+    let cancel = move |token: CancelToken| -> Cancelling {
+        let tls = tls.clone();
+        Box::pin(async move { token.cancel_query(tls).await })
+    };
+    *ENCRYPTED.write().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(cancel));
 }

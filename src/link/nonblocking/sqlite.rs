@@ -7,12 +7,13 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use diesel::connection::{
-    AnsiTransactionManager, Connection, SimpleConnection, TransactionManager,
+    AnsiTransactionManager, Connection, LoadConnection, SimpleConnection, TransactionManager,
     TransactionManagerStatus,
 };
 use diesel::deserialize::FromSqlRow;
 use diesel::expression::QueryMetadata;
 use diesel::query_builder::{AsQuery, QueryFragment, QueryId};
+use diesel::result::Error;
 use diesel::sqlite::Sqlite;
 use diesel::{QueryResult, SqliteConnection};
 use diesel_async::AsyncConnectionCore;
@@ -21,11 +22,11 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::unconstrained;
 use tokio::time::sleep;
 
-use super::{rows, status};
-use crate::backoff;
-use crate::engine::begin_at_once::{Busy, begin_at_once};
+use crate::error::classify::{ErrorClass, classify};
 use crate::link::Link;
-use crate::poll::thread_waker::thread_waker;
+use crate::link::nonblocking::{rows, status};
+use crate::link::raw_sql::{BusyTimeout, set_busy_timeout};
+use crate::rt::{backoff, thread_waker};
 
 pub(crate) type Conn = SyncConnectionWrapper<SqliteConnection>;
 
@@ -111,6 +112,39 @@ impl Link for Conn {
     }
 }
 
+/// Another connection writes.
+struct Busy {
+    error: Error,
+    limit: Duration,
+}
+
+/// Begins a transaction. SQLite's `busy_timeout` is 0 meanwhile.
+fn begin_at_once(conn: &mut SqliteConnection, sql: &str) -> QueryResult<Result<(), Busy>> {
+    let millis = busy_timeout(conn)?;
+    if millis == 0 {
+        return AnsiTransactionManager::begin_transaction_sql(conn, sql).map(Ok);
+    }
+    conn.batch_execute(&set_busy_timeout(0))?;
+    let begun = AnsiTransactionManager::begin_transaction_sql(conn, sql);
+    let restored = conn.batch_execute(&set_busy_timeout(millis));
+    let begun = match begun {
+        Err(error) if classify(&error) == ErrorClass::Busy => {
+            let limit = Duration::from_millis(millis.unsigned_abs().into());
+            Err(Busy { error, limit })
+        }
+        begun => Ok(begun?),
+    };
+    restored?;
+    Ok(begun)
+}
+
+fn busy_timeout(conn: &mut SqliteConnection) -> QueryResult<i32> {
+    let mut rows = LoadConnection::load(conn, BusyTimeout {})?;
+    let row = rows.next().ok_or(Error::NotFound)??;
+    FromSqlRow::<diesel::sql_types::Integer, _>::build_from_row(&row)
+        .map_err(Error::DeserializationError)
+}
+
 /// Closes the file, which rolls back. For a runtime that has been shut down, where no statement runs any more, while its
 /// pool keeps the connection. In its place is an empty database, which refuses writes.
 fn close(conn: &mut Conn) {
@@ -173,7 +207,6 @@ impl<F: Future + Send> Drop for OffRuntime<F> {
     }
 }
 
-/// The pauses of a transaction that waits for another writer.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
 const MAX_PAUSE: Duration = Duration::from_millis(8);
 
@@ -185,7 +218,7 @@ async fn run<T: Send + 'static>(
     Finishing(Some(conn.spawn_blocking(work))).await
 }
 
-/// Waits for the future when it is dropped. diesel-async does so by itself, but panics on a runtime with one thread.
+/// Waits for the future when it is dropped, as [`OffRuntime`] does.
 ///
 /// Statements of this crate are short: they wait for other writers in steps of at most 10 ms.
 struct Finishing<F: Future + Unpin>(Option<F>);
@@ -212,7 +245,6 @@ impl<F: Future + Unpin> Drop for Finishing<F> {
     }
 }
 
-/// Waits for a future that another thread makes ready.
 fn finish<F: Future>(future: Pin<&mut F>) -> F::Output {
     let waker = thread_waker();
     let mut context = Context::from_waker(&waker);
@@ -235,7 +267,29 @@ mod tests {
 
     use super::*;
 
-    /// Tells on which thread it is dropped.
+    #[test]
+    fn another_writer_is_not_waited_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("test.sqlite3").display().to_string();
+        let mut writer = SqliteConnection::establish(&path).expect("a database");
+        writer.batch_execute("BEGIN IMMEDIATE").expect("BEGIN");
+        let mut conn = SqliteConnection::establish(&path).expect("a database");
+        conn.batch_execute("PRAGMA busy_timeout = 60000")
+            .expect("PRAGMA");
+
+        let begun = begin_at_once(&mut conn, "BEGIN IMMEDIATE").expect("an answer");
+        let Err(Busy { limit, .. }) = begun else {
+            panic!("two writers");
+        };
+        assert_eq!(limit, Duration::from_secs(60));
+        assert_eq!(busy_timeout(&mut conn), Ok(60_000));
+
+        writer.batch_execute("ROLLBACK").expect("ROLLBACK");
+        let begun = begin_at_once(&mut conn, "BEGIN IMMEDIATE").expect("an answer");
+        assert!(begun.is_ok());
+        assert_eq!(busy_timeout(&mut conn), Ok(60_000));
+    }
+
     struct Dropped(Sender<ThreadId>);
 
     impl Drop for Dropped {

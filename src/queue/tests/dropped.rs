@@ -3,19 +3,16 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
-use std::time::Instant;
 
-use super::super::Turn;
-use super::futures::{ByHand, HOUR, Task};
-use super::{Test, queues};
+use super::*;
+use crate::queue::fair_share::FairShare;
+use crate::queue::tests::futures::Task;
 
-/// The slot of a semaphore, and its waiters.
 #[derive(Clone)]
 struct Slots {
     free: Rc<Cell<usize>>,
-    queues: &'static Test,
+    queues: Test,
     max_concurrent: usize,
 }
 
@@ -27,44 +24,41 @@ impl Slots {
 
     /// Waits for its turn and queries, as often as it is refused.
     async fn acquire(self) -> Held {
-        let ticket = self.queues.join("slots", self.max_concurrent, |_| true);
-        let mut ticket = ticket.polling_within(HOUR);
+        let mut place = self.queues.place(NAME);
+        if !place.query_first(self.max_concurrent).await {
+            poll_again().await;
+            place.refused(Some(HOUR));
+            place.join(0, self.max_concurrent, PATIENT);
+        }
         loop {
-            ticket.set_pause(Some(HOUR));
-            let turn = ticket.turn::<ByHand>(None).await;
+            place.turn(None, None).await;
             // The query is on its way, and so is its answer.
             poll_again().await;
-            if turn == Turn::Identify {
-                ticket.set_target(Some(0));
-                continue;
-            }
             let held = self.take();
             poll_again().await;
             if let Some(held) = held {
-                ticket.finish();
+                place.granted();
                 return held;
             }
-            if ticket.needs_target() {
+            place.refused(Some(HOUR));
+            if place.is_first() {
                 poll_again().await;
-                ticket.set_target(Some(0));
+                place.join(0, self.max_concurrent, PATIENT);
             }
-            ticket.record_refusal();
         }
     }
 }
 
-/// A slot, until it is dropped.
 struct Held(Slots);
 
 impl Drop for Held {
     fn drop(&mut self) {
         let Slots { free, queues, .. } = &self.0;
         free.set(free.get() + 1);
-        queues.notify_released("slots", 1, None);
+        queues.notify_released(NAME, 1, None);
     }
 }
 
-/// Lets the test do something else.
 async fn poll_again() {
     let mut polled = false;
     poll_fn(|context| {
@@ -83,13 +77,13 @@ fn no_release_is_lost_when_futures_are_dropped_at_random() {
     for seed in 0..300 {
         let mut random = fastrand::Rng::with_seed(seed);
         let queues = queues();
-        for share in &mut *queues.shares.lock().expect("no panic") {
+        for share in &mut queues.lock().shares {
             // Nothing is yielded to other processes.
-            share.next_yield = Some(Instant::now() + HOUR);
+            *share = FairShare::never();
         }
         let slots = Slots {
             free: Rc::new(Cell::new(1)),
-            queues,
+            queues: Arc::clone(&queues),
             max_concurrent: random.usize(1..4),
         };
         let mut tasks: Vec<Task<Held>> = Vec::new();
@@ -118,7 +112,6 @@ fn no_release_is_lost_when_futures_are_dropped_at_random() {
         }
         drop((tasks, held));
         assert_eq!(slots.free.get(), 1);
-        assert!(queues.lock().names.is_empty());
-        assert_eq!(queues.tickets.load(Ordering::SeqCst), 0);
+        assert_empty(&queues);
     }
 }

@@ -1,165 +1,115 @@
 //! When the first waiter polls.
 
-#[cfg(feature = "_pool")]
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
 
-use super::super::Turn;
-use super::super::waiter::Waiter;
-#[cfg(feature = "_pool")]
-use super::super::{Queues, Released};
-#[cfg(feature = "_pool")]
-use super::{LIMIT, Test};
-use super::{Wait, next_turn, queued_behind, queues, refused, until, wait_on_thread};
+use super::*;
 
-#[cfg(feature = "_pool")]
-#[test]
-fn next_waiter_of_an_exclusive_queue_does_not_poll_while_a_query_runs() {
-    let queues: &'static Test = Box::leak(Box::new(Queues::exclusive()));
-    let mut first = refused(queues, 1);
-    let mut second = queues.join("slots", 1, |_| true);
-    second.set_target(Some(1));
-    // Its query runs until the end of the test.
-    assert_eq!(first.wait(None), Turn::Query { notified: None });
-    let started = Instant::now();
-    let limit = Duration::from_millis(300);
-    second.wait(Some(started + limit));
-    assert!(started.elapsed() >= limit);
-    second.record_refusal();
-    // A release while the query runs goes to the next one.
-    queues.notify_released("slots", 1, None);
-    let notified = second.wait(Some(started + LIMIT));
-    assert_eq!(
-        notified,
-        Turn::Query {
-            notified: Some(Released(None))
-        }
-    );
+const PAUSE: Duration = Duration::from_millis(300);
+
+fn waits_until_its_deadline(place: &mut TestPlace) -> bool {
+    let end = Instant::now() + PAUSE;
+    place.wait(Some(end)).is_none() && Instant::now() >= end
 }
 
-#[cfg(feature = "_pool")]
 #[test]
-fn waiter_of_an_exclusive_queue_that_succeeds_by_a_release_lets_nobody_query() {
-    let queues: &'static Test = Box::leak(Box::new(Queues::exclusive()));
-    let mut first = refused(queues, 1);
-    assert_eq!(first.wait(None), Turn::Query { notified: None });
+fn next_waiter_without_a_connection_does_not_poll_while_a_query_runs() {
+    for queues in [Queues::new(false), Queues::new(true)] {
+        let mut first = refused(&queues, SERIAL);
+        let mut second = join(&queues, SERIAL);
+        // Its query runs until the end of the test.
+        assert_eq!(first.wait(None), None);
+        assert!(waits_until_its_deadline(&mut second));
+        second.refused(None);
+        // A release while the query runs goes to the next one.
+        queues.notify_released(NAME, 1, None);
+        assert_eq!(second.wait(None), RELEASED);
+    }
+}
+
+#[test]
+fn waiter_of_an_exclusive_queue_that_succeeds_lets_nobody_query() {
+    let queues = Queues::new(true);
+    let mut first = refused(&queues, SERIAL);
+    assert_eq!(first.wait(None), None);
     // A release while it queries, which is granted to it. Then another one joins.
-    queues.notify_released("slots", 1, None);
-    let mut second = queues.join("slots", 1, |_| true);
-    second.set_pause(Some(LIMIT));
-    let mut second = second.polling_within(LIMIT);
-    first.finish();
-    let turn = second.wait(Some(Instant::now()));
-    assert_eq!(turn, Turn::Query { notified: None });
+    queues.notify_released(NAME, 1, None);
+    let mut second = join(&queues, PATIENT);
+    first.granted();
+    assert_eq!(second.wait(Some(Instant::now())), None);
 }
 
-#[cfg(feature = "_pool")]
 #[test]
-fn next_waiter_without_a_connection_does_not_poll_while_a_first_query_runs() {
-    let queues = queues();
-    let mut first = queues.join("slots", 1, |_| true).serial();
-    assert_eq!(first.wait(None), Turn::Query { notified: None });
-    let mut second = queues.join("slots", 1, |_| true).serial();
-    second.identify_at = None;
-    let started = Instant::now();
-    let limit = Duration::from_millis(300);
-    second.wait(Some(started + limit));
-    assert!(started.elapsed() >= limit);
-    second.record_refusal();
-    // It has its turn when the first query ends.
-    drop(first);
-    assert!(matches!(
-        second.wait(Some(started + LIMIT)),
-        Turn::Query { notified: Some(_) }
-    ));
+fn waiters_do_not_query_beside_a_long_first_query() {
+    let queues = Queues::new(true);
+    let mut first = join(&queues, SERIAL);
+    assert_eq!(first.wait(None), None);
+    let mut second = join(&queues, SERIAL);
+    assert!(waits_until_its_deadline(&mut second));
 }
 
-#[cfg(feature = "_pool")]
-#[test]
-fn waiters_of_an_exclusive_queue_do_not_query_beside_a_long_first_query() {
-    let queues: &'static Test = Box::leak(Box::new(Queues::exclusive()));
-    let mut first = queues.join_target("slots", 0, 1);
-    assert_eq!(first.wait(None), Turn::Query { notified: None });
-    let mut second = queues.join_target("slots", 0, 1);
-    let started = Instant::now();
-    let limit = Duration::from_millis(300);
-    assert_eq!(
-        second.wait(Some(started + limit)),
-        Turn::Query { notified: None }
-    );
-    assert!(started.elapsed() >= limit, "it had no other turn");
-}
-
-#[cfg(feature = "_pool")]
 #[test]
 fn short_queries_of_others_do_not_restart_a_pause() {
     let queues = queues();
     let (sender, turns) = channel();
-    let mut first = refused(queues, 0).serial();
-    first.set_pause(Some(Duration::from_millis(300)));
+    let mut first = refused(&queues, SERIAL);
+    assert_eq!(first.wait(None), None);
+    first.refused(Some(PAUSE));
     wait_on_thread(first, 1, &sender);
     let started = Instant::now();
-    // Each comes, identifies its target, and leaves, more often than the first one polls.
-    let polled = || turns.try_recv().is_ok();
-    while !polled() {
+    // Each comes, queries at its deadline, and leaves, more often than the first one polls.
+    while turns.try_recv().is_err() {
         assert!(started.elapsed() < LIMIT, "it never polls");
-        let mut other = queues.join("slots", 1, |_| true);
-        other.identify_at = Some(Instant::now());
-        while other.wait(None) != Turn::Identify {}
-        other.set_target(Some(0));
+        let mut other = join(&queues, SERIAL);
+        assert_eq!(other.wait(Some(Instant::now())), None);
     }
 }
 
-#[cfg(feature = "_pool")]
 #[test]
-fn waiter_outside_the_queues_is_stopped() {
+fn the_first_one_polls_for_all() {
     let queues = queues();
-    let mut ticket = queues.independent("slots");
-    ticket.record_refusal();
-    let asked = AtomicUsize::new(0);
-    let turn = ticket.wait_unless(|| {
-        asked.fetch_add(1, Ordering::SeqCst);
-        true
-    });
-    assert_eq!(turn, Turn::Query { notified: None });
-    assert_eq!(asked.into_inner(), 1, "asked before the pause");
-}
-
-#[test]
-fn waiters_do_not_query_after_a_refused_first_query() {
-    let queues = queues();
-    let mut first = queues.join("slots", 1, |_| true);
-    assert_eq!(first.wait(None), Turn::Query { notified: None });
-    let mut second = queues.join("slots", 1, |_| true);
-    second.identify_at = None;
-    first.set_target(Some(0));
-    first.record_refusal();
-    let started = Instant::now();
-    let limit = Duration::from_millis(100);
-    assert_eq!(
-        second.wait(Some(started + limit)),
-        Turn::Query { notified: None }
-    );
-    assert!(started.elapsed() >= limit, "the first one polls for both");
+    let (sender, turns) = channel();
+    let mut first = refused(&queues, SERIAL);
+    let others: Vec<_> = (2..6).map(|_| join(&queues, SERIAL)).collect();
+    for _ in 0..3 {
+        assert_eq!(first.wait(None), None);
+        first.refused(None);
+    }
+    for (number, place) in others.into_iter().enumerate() {
+        wait_on_thread(place, number + 2, &sender);
+    }
+    assert!(turns.try_recv().is_err(), "no other one has polled");
 }
 
 /// One waits for a long time, and another one that comes later not.
 #[test]
 fn queue_polls_at_the_shortest_interval_of_its_waiters() {
-    const HOUR: Duration = Duration::from_secs(3600);
     let queues = queues();
     let (sender, turns) = channel();
-    let mut patient = refused(queues, 0).polling_within(HOUR);
-    patient.set_pause(Some(HOUR));
+    let mut patient = refused(&queues, PATIENT);
+    assert_eq!(patient.wait(Some(Instant::now())), None);
+    patient.refused(Some(HOUR));
     wait_on_thread(patient, 1, &sender);
-    let sleeps = || {
-        let all = queues.lock();
-        let mut waiters = all.names["slots"].by_target[0].waiters.values();
-        waiters.all(Waiter::is_parked)
-    };
-    until(sleeps);
-    wait_on_thread(queued_behind(queues), 2, &sender);
+    until(|| asleep(&queues) == 1);
+    wait_on_thread(join(&queues, SERIAL), 2, &sender);
     let (turn, _patient) = next_turn(&turns);
     assert_eq!(turn, 1, "it polls for both");
+    // When the other one has left, it does not.
+    let queues = Queues::new(false);
+    let mut patient = refused(&queues, PATIENT);
+    patient.refused(Some(HOUR));
+    drop(join(&queues, SERIAL));
+    assert!(waits_until_its_deadline(&mut patient));
+}
+
+#[test]
+fn waiter_in_no_queue_polls_on_its_own() {
+    let queues = queues();
+    let mut place = queues.place(NAME);
+    assert_eq!(place.wait(None), None, "at once");
+    place.refused(Some(PAUSE));
+    let started = Instant::now();
+    assert_eq!(place.wait(None), None);
+    assert!(started.elapsed() >= PAUSE);
+    drop(place);
+    assert_empty(&queues);
 }

@@ -1,135 +1,163 @@
-//! Waiters for different targets with one name.
+//! Waiters for different targets with one name, and waiters that do not know theirs yet.
 
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::super::waiters::Position;
-use super::super::{Released, Turn};
-use super::{Wait, next_turn, queued_behind, queues, refused, wait_on_thread};
+use super::*;
+
+fn query_first(queues: &Test, max_concurrent: usize) -> Option<TestPlace> {
+    let mut place = queues.place(NAME);
+    block_on(place.query_first(max_concurrent)).then_some(place)
+}
 
 #[test]
 fn targets_have_separate_queues() {
     let queues = queues();
-    let _first = refused(queues, 1);
-    // It joins the queue of the only target, and has to identify its own.
-    let mut other = queues.join("slots", 1, |_| true);
-    assert_eq!(other.wait(None), Turn::Identify);
-    other.set_target(Some(2));
-    assert!(matches!(other.wait(None), Turn::Query { .. }));
-    other.record_refusal();
-    // From then on each new waiter identifies its target first.
-    let mut third = queues.join("slots", 1, |_| true);
-    assert_eq!(third.wait(None), Turn::Identify);
-    third.set_target(Some(2));
-    // The release may be of either target.
-    queues.notify_released("slots", 1, None);
-    assert_eq!(
-        other.wait(None),
-        Turn::Query {
-            notified: Some(Released(None))
-        }
-    );
+    let mut first = refused(&queues, PATIENT);
+    let mut second = join_target(&queues, 1, PATIENT);
+    // It is the only one of its target.
+    assert_eq!(second.wait(None), None);
+    second.refused(None);
+    // A release may be of either.
+    queues.notify_released(NAME, 1, Some(7));
+    assert_eq!(first.wait(None), Some(Released(Some(7))));
+    assert_eq!(second.wait(None), Some(Released(Some(7))));
+    drop((first, second));
+    assert_empty(&queues);
 }
 
 #[test]
-fn identification_without_response_does_not_block_others() {
+fn first_query_is_made_before_the_target_is_known_unless_others_wait() {
+    let queues = queues();
+    let mut first = query_first(&queues, 2).expect("nobody waits");
+    assert_eq!(first.wait(None), None);
+    let second = query_first(&queues, 2).expect("two may query");
+    assert!(query_first(&queues, 2).is_none(), "two query");
+    first.refused(None);
+    first.join(0, 2, PATIENT);
+    drop(second);
+    assert!(query_first(&queues, 2).is_none(), "one waits");
+    drop(first);
+    assert_empty(&queues);
+}
+
+#[test]
+fn first_query_that_is_refused_keeps_its_position() {
+    let queues = queues();
+    let mut first = query_first(&queues, 1).expect("nobody waits");
+    first.wait(None);
+    let mut second = join(&queues, PATIENT);
+    first.refused(None);
+    first.join(0, 1, PATIENT);
+    release(&queues);
+    assert_eq!(first.wait(None), RELEASED);
+    assert_eq!(second.wait(Some(Instant::now())), None);
+}
+
+#[test]
+fn release_during_a_first_query_is_not_missed() {
+    let queues = queues();
+    let mut first = query_first(&queues, 1).expect("nobody waits");
+    first.wait(None);
+    queues.notify_released(NAME, 1, None);
+    first.refused(None);
+    first.join(0, 1, PATIENT);
+    assert_eq!(first.wait(None), RELEASED);
+    first.refused(Some(Duration::ZERO));
+    assert_eq!(first.wait(None), None, "no release since then");
+}
+
+#[test]
+fn release_that_a_dropped_waiter_has_not_used_is_not_missed_by_another_first_query() {
+    let queues = queues();
+    let mut first = query_first(&queues, 2).expect("nobody waits");
+    let mut second = query_first(&queues, 2).expect("nobody waits");
+    for place in [&mut first, &mut second] {
+        place.wait(None);
+    }
+    first.refused(None);
+    first.join(0, 2, PATIENT);
+    release(&queues);
+    drop(first);
+    second.refused(None);
+    second.join(0, 2, PATIENT);
+    assert_eq!(second.wait(None), RELEASED);
+}
+
+#[test]
+fn concurrent_single_queries_are_limited() {
+    let queues = queues();
+    let once = |limit| {
+        let mut place = queues.place(NAME);
+        block_on(place.query_once(1, Instant::now() + limit));
+        place
+    };
+    let first = once(Duration::ZERO);
+    let started = Instant::now();
+    let limit = Duration::from_millis(20);
+    let second = once(limit);
+    assert!(started.elapsed() >= limit, "it waits for the first one");
+    drop(first);
+    let started = Instant::now();
+    let third = once(LIMIT);
+    assert!(started.elapsed() < LIMIT);
+    drop((second, third));
+    assert_empty(&queues);
+}
+
+#[test]
+fn newcomer_that_may_not_query_calls_nobody() {
+    let queues = queues();
+    let mut first = refused(&queues, PATIENT);
+    assert!(query_first(&queues, 1).is_none());
+    assert_eq!(first.wait(Some(Instant::now())), None);
+}
+
+#[test]
+fn waiter_without_a_target_pauses_and_leaves_the_first_queries() {
+    let queues = queues();
+    let mut alone = query_first(&queues, 1).expect("nobody waits");
+    assert_eq!(alone.wait(None), None);
+    alone.refused(Some(Duration::from_millis(50)));
+    let started = Instant::now();
+    assert_eq!(alone.wait(None), None, "before it leaves them, too");
+    assert!(started.elapsed() >= Duration::from_millis(50));
+    alone.stay_alone();
+    assert!(query_first(&queues, 1).is_some(), "another one may");
+    alone.refused(Some(Duration::from_millis(50)));
+    let started = Instant::now();
+    assert_eq!(alone.wait(None), None);
+    assert!(started.elapsed() >= Duration::from_millis(50));
+}
+
+/// It neither waits behind those that wait, nor has them query when it was refused.
+#[test]
+fn single_query_disturbs_nobody_that_waits() {
+    let queues = queues();
+    let mut waiter = refused(&queues, PATIENT);
+    let mut once = queues.place(NAME);
+    block_on(once.query_once(1, Instant::now()));
+    assert_eq!(once.wait(None), None);
+    drop(once);
+    assert_eq!(waiter.wait(Some(Instant::now())), None);
+    waiter.refused(Some(HOUR));
+    queues.notify_released(NAME, 1, None);
+    assert_eq!(waiter.wait(None), RELEASED);
+}
+
+#[test]
+fn query_without_response_does_not_block_others() {
     let queues = queues();
     let (sender, turns) = channel();
-    let first = refused(queues, 0);
-    let mut second = queues.join("slots", 1, |_| true);
-    let mut third = queues.join("slots", 1, |_| true);
-    third.set_target(Some(0));
-    // It is to identify before its turn, and does not return.
-    second.identify_at = Some(Instant::now());
-    assert_eq!(second.wait(None), Turn::Identify);
-    first.finish();
-    wait_on_thread(third, 3, &sender);
-    let (turn, third) = next_turn(&turns);
-    assert_eq!(turn, 3);
-    drop((second, third));
-    assert!(queues.lock().names.is_empty());
-}
-
-#[test]
-fn identification_keeps_the_position() {
-    let queues = queues();
-    let mut first = refused(queues, 0);
-    let mut second = queues.join("slots", 1, |_| true);
-    second.identify_at = Some(Instant::now());
-    assert_eq!(second.wait(None), Turn::Identify);
-    assert_eq!(first.wait(None), Turn::Query { notified: None });
-    // A release while all query.
-    queues.notify_released("slots", 1, None);
-    second.set_target(Some(0));
-    assert_eq!(
-        second.wait(None),
-        Turn::Query {
-            notified: Some(Released(None))
-        }
-    );
-}
-
-#[test]
-fn only_waiter_of_a_target_queries_at_once() {
-    let queues = queues();
-    let _first = refused(queues, 1);
-    let mut other = queues.join("slots", 1, |_| true);
-    assert_eq!(other.wait(None), Turn::Identify);
-    other.set_target(Some(2));
-    assert_eq!(
-        other.wait(None),
-        Turn::Query {
-            notified: Some(Released(None))
-        }
-    );
-}
-
-#[test]
-fn unshared_targets_have_no_queue() {
-    let queues = queues();
-    let mut first = queues.join("slots", 1, |_| true);
-    assert_eq!(first.wait(None), Turn::Query { notified: None });
-    let mut second = queues.join("slots", 1, |_| true);
-    drop(first);
-    assert!(matches!(second.wait(None), Turn::Query { .. }));
-    second.set_target(None);
-    assert!(matches!(second.position, Position::Independent));
-    assert!(queues.lock().names.is_empty());
-}
-
-#[test]
-fn connection_that_reaches_another_database_moves_its_waiter_only() {
-    let queues = queues();
-    let mut first = refused(queues, 0);
-    let mut second = queued_behind(queues).keeping_connection();
-    second.identify_at = Some(Instant::now());
-    assert_eq!(second.wait(None), Turn::Identify);
-    assert_eq!(first.wait(None), Turn::Query { notified: None });
-    // A release while all query is one of the first database.
-    queues.notify_released("slots", 1, None);
-    second.set_target(Some(1));
-    let notified = Some(Released(None));
-    assert_eq!(second.wait(None), Turn::Query { notified });
-    first.record_refusal();
-    assert_eq!(first.wait(None), Turn::Query { notified });
-    assert!(!queues.ambiguous.load(Ordering::SeqCst));
-    // New waiters join the queue of the first database again when the other one is empty.
-    drop(second);
-    let third = queues.join("slots", 1, |_| true);
-    assert!(matches!(third.position, Position::Queued { .. }));
-    drop((first, third));
-    assert!(queues.lock().names.is_empty());
-}
-
-#[test]
-fn waiter_whose_time_is_up_while_it_identifies_queries_once_more() {
-    let queues = queues();
-    let _first = refused(queues, 0);
-    let mut second = queued_behind(queues).keeping_connection();
-    second.identify_at = Some(Instant::now());
-    assert_eq!(second.wait(None), Turn::Identify);
-    second.set_target(Some(0));
-    let deadline = Some(Instant::now());
-    assert_eq!(second.wait(deadline), Turn::Query { notified: None });
+    let mut first = refused(&queues, CONNECTED);
+    wait_on_thread(join(&queues, CONNECTED), 1, &sender);
+    wait_on_thread(join(&queues, CONNECTED), 2, &sender);
+    // Its query does not return, nor does that of the next.
+    assert_eq!(first.wait(None), None);
+    // The thread of the second may go on later than that of the third.
+    let (one, second) = next_turn(&turns);
+    let (other, third) = next_turn(&turns);
+    assert_eq!(one + other, 3);
+    drop((first, second, third));
+    assert_empty(&queues);
 }

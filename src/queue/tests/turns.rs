@@ -1,221 +1,157 @@
 //! Whose turn it is.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::mpsc::channel;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use super::super::waiter::State;
-use super::super::waiters::{Position, RELEASES_PER_YIELD};
-use super::super::{Released, Turn};
-use super::{
-    LIMIT, Wait, next_turn, notify_first, queued_behind, queues, refused, until, wait_on_thread,
-    waiters,
-};
+use super::*;
+use crate::StopToken;
+use crate::queue::fair_share::RELEASES_PER_YIELD;
 
 #[test]
 fn first_come_first_served() {
     let queues = queues();
     // In the queue, it alone polls.
-    let first = refused(queues, 0);
-    let tickets: Vec<_> = (0..8).map(|_| queued_behind(queues)).collect();
-    assert_eq!(waiters(queues), 9);
+    let first = refused(&queues, PATIENT);
+    let places: Vec<_> = (0..8).map(|_| join(&queues, PATIENT)).collect();
+    assert_eq!(in_line(&queues, |line| line.waiters.len()), 9);
     drop(first);
-    for mut ticket in tickets {
-        notify_first(queues);
-        let notified = Some(Released(None));
-        assert_eq!(ticket.wait(None), Turn::Query { notified });
-        let others = queues.lock().names["slots"].by_target[0]
-            .waiters
-            .values()
-            .filter(|waiter| waiter.state != State::Sleeping)
-            .count();
-        assert_eq!(others, 1, "one queries");
-        ticket.finish();
+    for mut place in places {
+        release(&queues);
+        assert_eq!(place.wait(None), RELEASED);
+        let awake = in_line(&queues, |line| {
+            let states = line.waiters.values().map(|waiter| waiter.state);
+            states.filter(|state| *state != State::Sleeping).count()
+        });
+        assert_eq!(awake, 1, "one queries");
+        place.granted();
+        // It was notified of a release, so it notifies nobody else.
     }
-    assert!(queues.lock().names.is_empty());
+    assert_empty(&queues);
 }
 
 #[test]
-fn query_without_response_does_not_block_others() {
+fn newcomer_queries_at_once_where_all_others_query() {
     let queues = queues();
-    let (sender, turns) = channel();
-    let mut first = refused(queues, 0);
-    wait_on_thread(queued_behind(queues), 1, &sender);
-    wait_on_thread(queued_behind(queues), 2, &sender);
-    // Its query does not return, nor does that of the next.
-    assert_eq!(first.wait(None), Turn::Query { notified: None });
-    // The thread of the second may go on later than that of the third.
-    let (one, second) = next_turn(&turns);
-    let (other, third) = next_turn(&turns);
-    assert_eq!(one + other, 3);
-    drop((first, second, third));
-    assert!(queues.lock().names.is_empty());
+    let mut places: Vec<_> = (0..4)
+        .map(|_| {
+            let mut place = queues.place(NAME);
+            place.join(0, 3, PATIENT);
+            place
+        })
+        .collect();
+    let at_once: Vec<bool> = places.iter().map(Place::may_query_at_once).collect();
+    assert_eq!(at_once, [true, true, true, false], "three may");
+    places.remove(0).granted();
+    let mut last = places.pop().expect("the last one");
+    assert_eq!(last.wait(None), RELEASED, "more may be free");
 }
 
 #[test]
 fn release_during_query_is_not_missed() {
     let queues = queues();
-    let mut ticket = queues.join("slots", 1, |_| true);
-    assert_eq!(ticket.wait(None), Turn::Query { notified: None });
-    queues.notify_released("slots", 1, None);
-    ticket.set_target(Some(0));
-    ticket.record_refusal();
-    assert_eq!(
-        ticket.wait(None),
-        Turn::Query {
-            notified: Some(Released(None))
-        }
-    );
-    queues.notify_released("slots", 1, Some(7));
-    ticket.record_refusal();
-    assert_eq!(
-        ticket.wait(None),
-        Turn::Query {
-            notified: Some(Released(None))
-        }
-    );
-    ticket.record_refusal();
-    // No release since then: it polls when its time has come.
-    assert_eq!(ticket.wait(None), Turn::Query { notified: None });
+    let mut place = join(&queues, PATIENT);
+    assert_eq!(place.wait(None), None);
+    queues.notify_released(NAME, 1, None);
+    place.refused(None);
+    assert_eq!(place.wait(None), RELEASED);
+    queues.notify_released(NAME, 1, Some(7));
+    place.refused(None);
+    assert_eq!(place.wait(None), RELEASED);
+    place.refused(Some(Duration::ZERO));
+    assert_eq!(place.wait(None), None, "no release since then");
 }
 
 #[test]
-fn release_before_the_refusal_is_recorded_is_not_missed() {
+fn release_that_another_one_was_told_of_calls_no_second_one() {
     let queues = queues();
-    let mut ticket = queues.join("slots", 1, |_| true);
-    assert_eq!(ticket.wait(None), Turn::Query { notified: None });
-    ticket.set_target(Some(0));
-    queues.notify_released("slots", 1, None);
-    ticket.record_refusal();
-    assert!(matches!(
-        ticket.wait(None),
-        Turn::Query { notified: Some(_) }
-    ));
+    let mut first = refused(&queues, PATIENT);
+    let mut second = join(&queues, PATIENT);
+    assert_eq!(first.wait(Some(Instant::now())), None);
+    queues.notify_released(NAME, 1, None);
+    first.refused(None);
+    assert_eq!(first.wait(Some(Instant::now())), None);
+    assert_eq!(second.wait(None), RELEASED);
 }
 
 #[test]
-fn release_that_a_dropped_waiter_has_not_used_is_not_missed_by_another_first_query() {
-    let queues = queues();
-    let mut first = queues.join("slots", 2, |_| true);
-    let mut second = queues.join("slots", 2, |_| true);
-    for ticket in [&mut first, &mut second] {
-        assert_eq!(ticket.wait(None), Turn::Query { notified: None });
-    }
-    queues.notify_released("slots", 1, None);
-    first.set_target(Some(0));
-    drop(first);
-    second.set_target(Some(0));
-    second.record_refusal();
-    assert!(matches!(
-        second.wait(None),
-        Turn::Query { notified: Some(_) }
-    ));
-}
-
-#[test]
-fn panic_during_query_notifies_next_waiter() {
+fn panic_during_query_calls_next_waiter() {
     let queues = queues();
     let (sender, turns) = channel();
-    let mut first = refused(queues, 0);
-    let second = queued_behind(queues);
-    queues.notify_released("slots", 1, Some(3));
+    let mut first = refused(&queues, PATIENT);
+    let second = join(&queues, PATIENT);
+    queues.notify_released(NAME, 1, Some(3));
     let panicked = catch_unwind(AssertUnwindSafe(move || {
-        assert_eq!(
-            first.wait(None),
-            Turn::Query {
-                notified: Some(Released(Some(3)))
-            }
-        );
+        assert_eq!(first.wait(None), Some(Released(Some(3))));
         panic!("during the query");
     }));
     assert!(panicked.is_err());
     wait_on_thread(second, 2, &sender);
-    let (_, ticket) = next_turn(&turns);
-    assert!(ticket.notified);
+    let (two, _place) = next_turn(&turns);
+    assert_eq!(two, 2);
 }
 
 #[test]
 fn deadline_is_kept_behind_others() {
     let queues = queues();
-    let _first = refused(queues, 0);
-    let mut second = queued_behind(queues);
+    let _first = refused(&queues, PATIENT);
+    let mut second = join(&queues, PATIENT);
     let end = Instant::now() + Duration::from_millis(5);
-    assert_eq!(second.wait(Some(end)), Turn::Query { notified: None });
+    assert_eq!(second.wait(Some(end)), None);
     assert!(Instant::now() >= end);
 }
 
 #[test]
-fn concurrent_first_queries_are_limited() {
+fn stop_ends_the_wait_for_a_turn() {
     let queues = queues();
-    let (sender, turns) = channel();
-    let mut first = queues.join("slots", 1, |_| true);
-    assert_eq!(first.wait(None), Turn::Query { notified: None });
-    wait_on_thread(queues.join_once("slots", 1), 1, &sender);
-    assert_eq!(waiters(queues), 1);
-    drop(first);
-    let (_, ticket) = next_turn(&turns);
-    assert!(ticket.notified);
-    drop(ticket);
-    assert!(queues.lock().names.is_empty());
-}
-
-#[test]
-fn notified_waiters_count_as_first_queries() {
-    let queues = queues();
-    let mut first = queues.join("slots", 1, |_| true);
-    assert_eq!(first.wait(None), Turn::Query { notified: None });
-    let second = queues.join_once("slots", 1);
-    drop(first);
-    // The second has been notified to query.
-    let third = queues.join_once("slots", 1);
-    assert!(matches!(second.position, Position::Queued { .. }));
-    assert!(matches!(third.position, Position::Queued { .. }));
-    drop((second, third));
-    assert!(queues.lock().names.is_empty());
+    let _first = refused(&queues, PATIENT);
+    let mut alone = queues.place(NAME);
+    alone.wait(None);
+    alone.refused(Some(HOUR));
+    let stop = StopToken::new();
+    thread::scope(|scope| {
+        for mut place in [join(&queues, PATIENT), join(&queues, PATIENT), alone] {
+            let stop = &stop;
+            scope.spawn(move || assert_eq!(block_on(place.turn(None, Some(stop))), None));
+        }
+        until(|| asleep(&queues) == 2);
+        stop.stop();
+    });
 }
 
 #[test]
 fn some_releases_are_yielded() {
     let queues = queues();
-    let mut first = refused(queues, 0);
-    let notified: Vec<bool> = (0..RELEASES_PER_YIELD)
+    let mut first = refused(&queues, PATIENT);
+    let told: Vec<bool> = (0..RELEASES_PER_YIELD)
         .map(|_| {
-            queues.notify_released("slots", 1, None);
-            let notified = queues.lock().names["slots"].by_target[0]
-                .yield_until
-                .is_none();
-            let Turn::Query { .. } = first.wait(None) else {
-                panic!("the target is known");
-            };
-            first.record_refusal();
-            notified
+            queues.notify_released(NAME, 1, None);
+            let told = in_line(&queues, |line| line.yield_until.is_none());
+            // After the yield, it is called.
+            assert_eq!(first.wait(None), RELEASED);
+            first.refused(Some(HOUR));
+            told
         })
         .collect();
-    assert_eq!(notified, [true, true, false]);
+    assert_eq!(told, [true, true, false]);
 }
 
 #[test]
 fn releases_are_yielded_when_each_waiter_is_served_at_once() {
     let queues = queues();
-    let notified: Vec<bool> = (0..RELEASES_PER_YIELD)
+    let told: Vec<bool> = (0..RELEASES_PER_YIELD)
         .map(|_| {
             // The queue is empty, and removed, between two of them.
-            let mut only = refused(queues, 0);
-            queues.notify_released("slots", 1, None);
-            let notified = queues.lock().names["slots"].by_target[0]
-                .yield_until
-                .is_none();
-            let Turn::Query { .. } = only.wait(None) else {
-                panic!("the target is known");
-            };
-            only.finish();
-            assert!(queues.lock().names.is_empty());
-            notified
+            let mut only = refused(&queues, PATIENT);
+            queues.notify_released(NAME, 1, None);
+            let told = in_line(&queues, |line| line.yield_until.is_none());
+            assert_eq!(only.wait(None), RELEASED);
+            only.granted();
+            assert_empty(&queues);
+            told
         })
         .collect();
-    assert_eq!(notified, [true, true, false]);
+    assert_eq!(told, [true, true, false]);
 }
 
 /// Two slots and many waiters: no slot is granted twice or lost, and all waiters finish.
@@ -235,179 +171,136 @@ fn all_waiters_are_served() {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 for _ in 0..EACH {
-                    let mut ticket = queues.join("slots", 2, |_| true);
+                    let mut place = queues.place(NAME);
+                    let first = block_on(place.query_first(2));
+                    if !first {
+                        place.join(0, 2, CONNECTED);
+                    }
                     loop {
-                        match ticket.wait(None) {
-                            Turn::Identify => ticket.set_target(Some(0)),
-                            Turn::Query { .. } if take() => break,
-                            Turn::Query { .. } => {
-                                if ticket.needs_target() {
-                                    ticket.set_target(Some(0));
-                                }
-                                ticket.record_refusal();
-                            }
+                        place.wait(None);
+                        if take() {
+                            break;
+                        }
+                        place.refused(None);
+                        if place.is_first() {
+                            place.join(0, 2, CONNECTED);
                         }
                     }
-                    ticket.finish();
+                    place.granted();
                     thread::yield_now();
                     free.fetch_add(1, Ordering::SeqCst);
-                    queues.notify_released("slots", 1, None);
+                    queues.notify_released(NAME, 1, None);
                 }
             });
         }
     });
     assert_eq!(free.into_inner(), 2);
-    until(|| queues.lock().names.is_empty());
-    assert_eq!(queues.tickets.load(Ordering::SeqCst), 0);
+    assert_empty(&queues);
 }
 
-#[test]
-fn release_wakes_only_the_waiter_that_queries() {
-    const WAITERS: usize = 16;
-    const RELEASES: usize = 12;
-    const MAX_WAKES: i64 = 18;
-    let queues = queues();
-    let (sender, turns) = channel();
-    let passes: &AtomicI64 = Box::leak(Box::default());
-    for waiter in 0..WAITERS {
-        let mut ticket = if waiter == 0 {
-            refused(queues, 0)
-        } else {
-            queued_behind(queues)
-        };
-        ticket.set_pause(Some(LIMIT * 10));
-        let mut ticket = ticket.polling_within(LIMIT * 10);
-        let sender = sender.clone();
-        thread::spawn(move || {
-            // Asked each time when the thread wakes.
-            ticket.wait_unless(|| {
-                passes.fetch_add(1, Ordering::SeqCst);
-                false
-            });
-            let _ = sender.send(ticket);
-        });
-    }
-    let sleeping = |count: usize| {
-        let all = queues.lock();
-        let waiters = all.names["slots"].by_target[0].waiters.values();
-        waiters.filter(|waiter| waiter.is_parked()).count() == count
-    };
-    until(|| sleeping(WAITERS));
-    let before = passes.load(Ordering::SeqCst);
-    let mut tickets = Vec::new();
-    for release in 1..=RELEASES {
-        notify_first(queues);
-        tickets.push(next_turn(&turns));
-        until(|| sleeping(WAITERS - release));
-    }
-    let woken = passes.load(Ordering::SeqCst) - before;
-    // One more when the waiter that watches the time has its turn; threads may also wake for no reason.
-    assert!(woken <= MAX_WAKES, "{woken} for {RELEASES} releases");
-}
-
-#[cfg(feature = "_pool")]
 #[test]
 fn release_is_handed_over_by_a_waiter_without_a_connection() {
     let queues = queues();
-    let mut first = refused(queues, 0);
-    let mut second = queued_behind(queues);
-    let notified = Turn::Query {
-        notified: Some(Released(None)),
-    };
-    queues.notify_released("slots", 1, None);
-    assert_eq!(first.wait(None), notified);
-    first.record_no_query();
-    assert_eq!(second.wait(None), notified);
+    let mut first = refused(&queues, PATIENT);
+    let mut second = join(&queues, PATIENT);
+    queues.notify_released(NAME, 1, None);
+    assert_eq!(first.wait(None), RELEASED);
+    first.had_no_connection();
+    assert_eq!(second.wait(None), RELEASED);
     // Alone it queries once more, after a pause: what was released is still free.
     drop(first);
-    second.record_no_query();
-    let now = Some(Instant::now());
-    assert_eq!(second.wait(now), Turn::Query { notified: None });
-    second.record_no_query();
-    assert_eq!(second.wait(None), notified);
+    second.had_no_connection();
+    assert_eq!(second.wait(Some(Instant::now())), None);
+    second.had_no_connection();
+    assert_eq!(second.wait(None), RELEASED);
 }
 
-#[cfg(feature = "_pool")]
 #[test]
 fn release_is_handed_over_at_once_to_a_waiter_with_a_connection() {
-    use super::super::waiter::Waiter;
-
     let queues = queues();
-    let mut first = refused(queues, 0);
-    let mut others: Vec<_> = (0..20).map(|_| queued_behind(queues)).collect();
-    let (turns, turn) = channel();
-    let last = queued_behind(queues).keeping_connection();
-    wait_on_thread(last, 0, &turns);
-    until(|| {
-        let all = queues.lock();
-        let mut waiters = all.names["slots"].by_target[0].waiters.values();
-        waiters.any(Waiter::is_parked)
-    });
-    queues.notify_released("slots", 1, None);
-    let notified = Turn::Query {
-        notified: Some(Released(None)),
-    };
-    assert_eq!(first.wait(None), notified);
-    first.record_no_query();
-    let (_, last) = next_turn(&turn);
-    assert!(last.notified);
-    // A query has reached the database: the others are not called one after the other.
-    last.finish();
-    let now = Some(Instant::now());
-    assert_eq!(others[0].wait(now), Turn::Query { notified: None });
+    let mut first = refused(&queues, PATIENT);
+    let mut others: Vec<_> = (0..20).map(|_| join(&queues, PATIENT)).collect();
+    let mut last = join(&queues, CONNECTED);
+    queues.notify_released(NAME, 1, None);
+    assert_eq!(first.wait(None), RELEASED);
+    first.had_no_connection();
+    assert_eq!(last.wait(None), RELEASED);
+    last.granted();
+    // A query has reached the database: one more looks whether there is more.
+    assert_eq!(first.wait(None), RELEASED);
+    first.refused(Some(HOUR));
+    assert_eq!(others[0].wait(Some(Instant::now())), None);
 }
 
 /// What a waiter could not use is used by those that get a connection.
-#[cfg(feature = "_pool")]
 #[test]
 fn each_release_without_a_connection_reaches_a_waiter() {
     let queues = queues();
-    let mut tickets = vec![refused(queues, 0)];
-    tickets.extend((0..2).map(|_| queued_behind(queues)));
-    queues.notify_released("slots", 2, None);
-    let notified = Turn::Query {
-        notified: Some(Released(None)),
-    };
-    for ticket in &mut tickets[..2] {
-        assert_eq!(ticket.wait(None), notified);
-        ticket.record_no_query();
+    let mut places = vec![refused(&queues, PATIENT)];
+    places.extend((0..2).map(|_| join(&queues, PATIENT)));
+    queues.notify_released(NAME, 2, None);
+    for place in &mut places[..2] {
+        assert_eq!(place.wait(None), RELEASED);
+        place.had_no_connection();
     }
-    let mut last = tickets.pop().expect("the third waiter");
-    assert_eq!(last.wait(None), notified);
-    last.finish();
-    let mut first = tickets.remove(0);
-    assert_eq!(first.wait(None), notified);
-    first.finish();
-    let now = Some(Instant::now());
-    assert_eq!(tickets[0].wait(now), Turn::Query { notified: None });
+    let mut last = places.pop().expect("the third waiter");
+    assert_eq!(last.wait(None), RELEASED);
+    last.granted();
+    let mut first = places.remove(0);
+    assert_eq!(first.wait(None), RELEASED);
+    first.granted();
+    assert_eq!(places[0].wait(Some(Instant::now())), None);
+}
+
+/// All wait for a connection when there is a release.
+#[test]
+fn release_that_nobody_was_told_of_is_kept_by_a_waiter_without_a_connection() {
+    let queues = queues();
+    let mut first = refused(&queues, PATIENT);
+    let mut second = join(&queues, PATIENT);
+    for place in [&mut first, &mut second] {
+        assert_eq!(place.wait(Some(Instant::now())), None);
+    }
+    queues.notify_released(NAME, 1, None);
+    first.had_no_connection();
+    assert_eq!(first.wait(None), RELEASED);
 }
 
 #[test]
 fn waiter_with_a_connection_uses_it_every_few_seconds() {
     let queues = queues();
-    let mut first = refused(queues, 0);
-    let mut second = queued_behind(queues).keeping_connection();
+    let patient = Options {
+        connected: true,
+        longest_pause: HOUR,
+    };
+    let mut first = refused(&queues, PATIENT);
+    first.refused(Some(HOUR));
+    let mut second = join(&queues, patient);
+    let started = Instant::now();
+    for _ in 0..2 {
+        assert_eq!(second.wait(Some(started + LIMIT)), None);
+        second.refused(Some(HOUR));
+    }
+    assert!(started.elapsed() < LIMIT);
+}
+
+/// The thread of the alarm may be missing: in a process that was forked.
+#[test]
+fn time_is_kept_by_any_waiter_that_wakes() {
+    let queues = queues();
+    let mut first = refused(&queues, PATIENT);
+    first.refused(Some(HOUR));
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            while !is_over.load(Ordering::SeqCst) {
-                assert_eq!(first.wait(None), Turn::Query { notified: None });
-                first.record_refusal();
-            }
+            first.wait(Some(Instant::now() + LIMIT));
+            is_over.store(true, Ordering::SeqCst);
         });
-        for _ in 0..2 {
-            assert_eq!(second.wait(None), Turn::Identify);
-            second.set_target(Some(0));
-        }
-        assert_eq!(second.wait(None), Turn::Identify);
-        is_over.store(true, Ordering::SeqCst);
+        until(|| asleep(&queues) == 1);
+        queues.lock().names.get_mut(NAME).expect("a name").lines[0].yield_until =
+            Some(Instant::now());
+        let mut second = join(&queues, PATIENT);
+        assert_eq!(second.wait(Some(Instant::now())), None);
     });
-    // All others query too: the release is not missed.
-    first.wait(None);
-    queues.notify_released("slots", 1, None);
-    second.set_target(Some(0));
-    let notified = Some(Released(None));
-    assert_eq!(second.wait(None), Turn::Query { notified });
-    drop((first, second));
-    assert!(queues.lock().names.is_empty());
+    assert!(is_over.into_inner());
 }

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use diesel_locks::limits::SHORTEST_PERIOD;
 use diesel_locks::prelude::*;
-use diesel_locks::{AsyncActiveSlot, AsyncSlotGuard, AsyncTick, Error, StopToken, TimerJob};
+use diesel_locks::{ActiveSlot, Async, Error, SlotGuard, StopToken, Tick, TimerJob};
 use tokio::time::sleep;
 
 use super::{Fixture, ONE, lock_rows, one_hour, renewed, until};
@@ -126,7 +127,7 @@ pub(crate) async fn runs<E: Engine, K: Kind>() {
     drop_at_every_poll(test, nothing, move |()| -> BoxFuture<'_, _> {
         let called = Arc::clone(&called);
         Box::pin(async move {
-            let work = async move |guard: &AsyncSlotGuard| {
+            let work = async move |guard: &SlotGuard<Async>| {
                 called.store(true, Ordering::SeqCst);
                 tokio::task::yield_now().await;
                 guard.ensure_held()
@@ -142,10 +143,7 @@ pub(crate) async fn runs<E: Engine, K: Kind>() {
 /// A slot whose row another session has locked is released later. Meanwhile other slots are renewed.
 pub(crate) async fn unused_slot_that_is_locked<E: Engine, K: Kind>() {
     let test = &Fixture::<E, K>::new().await;
-    let (job, lease) = (
-        &TimerJob::new("job", TimerJob::SHORTEST_PERIOD),
-        &one_hour(),
-    );
+    let (job, lease) = (&TimerJob::new("job", SHORTEST_PERIOD), &one_hour());
     let granted = async || {
         let count =
             "SELECT count(*) FROM diesel_locks_slots WHERE name = 'job' AND token IS NOT NULL";
@@ -153,14 +151,13 @@ pub(crate) async fn unused_slot_that_is_locked<E: Engine, K: Kind>() {
     };
     let called = AtomicBool::new(false);
     let is_called = || called.load(Ordering::SeqCst);
-    let stop = StopToken::new();
-    let run = async |_: &AsyncTick| {
+    let run = async |_: &Tick<Async>| {
         called.store(true, Ordering::SeqCst);
         std::future::pending::<Result<(), Error>>().await
     };
     let start = || -> BoxFuture<'_, _> {
         called.store(false, Ordering::SeqCst);
-        Box::pin(test.renewer.run_on_timer(job, lease, &stop, &run))
+        Box::pin(test.renewer.run_on_timer(job, lease, &run))
     };
     let started = Instant::now();
     let mut future = start();
@@ -202,13 +199,14 @@ pub(crate) async fn leaders<E: Engine, K: Kind>() {
     drop_at_every_poll(test, nothing, |()| -> BoxFuture<'_, _> {
         Box::pin(async move {
             let stop = StopToken::new();
-            let lead = async |leader: &AsyncActiveSlot| -> Result<(), Error> {
+            let lead = async |leader: &ActiveSlot<Async>| -> Result<(), Error> {
                 assert!(leader.sleep(Duration::from_millis(1)).await);
                 stop.stop();
                 leader.ended().await;
                 Ok(())
             };
-            test.renewer.run_as_leader(one, lease, &stop, lead).await
+            let renewer = test.renewer.stopped_by(&stop);
+            renewer.run_as_leader(one, lease, lead).await
         })
     })
     .await;
@@ -218,10 +216,7 @@ pub(crate) async fn leaders<E: Engine, K: Kind>() {
 /// another node may run the tick.
 pub(crate) async fn ticks<E: Engine, K: Kind>() {
     let test = &Fixture::<E, K>::new().await;
-    let (job, lease) = (
-        &TimerJob::new("job", TimerJob::SHORTEST_PERIOD),
-        &one_hour(),
-    );
+    let (job, lease) = (&TimerJob::new("job", SHORTEST_PERIOD), &one_hour());
     let called = Arc::new(AtomicBool::new(false));
     let fence = "(SELECT coalesce(max(fence), 0) FROM diesel_locks_slots WHERE name = 'job')";
     let (last_fence, unused) = (AtomicI64::new(0), AtomicUsize::new(0));
@@ -237,13 +232,14 @@ pub(crate) async fn ticks<E: Engine, K: Kind>() {
         let called = Arc::clone(&called);
         Box::pin(async move {
             let stop = StopToken::new();
-            let run = async |tick: &AsyncTick| -> Result<(), Error> {
+            let run = async |tick: &Tick<Async>| -> Result<(), Error> {
                 called.store(true, Ordering::SeqCst);
                 tick.guard().ensure_held()?;
                 stop.stop();
                 Ok(())
             };
-            test.renewer.run_on_timer(job, lease, &stop, run).await
+            let renewer = test.renewer.stopped_by(&stop);
+            renewer.run_on_timer(job, lease, run).await
         })
     };
     let check = async || {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use diesel_locks::prelude::*;
-use diesel_locks::{AsyncSlotGuard, AsyncSlotRenewer, Error, LeaseState};
+use diesel_locks::{Error, LeaseState, SlotGuard, SlotRenewer};
 use tokio::time::timeout;
 
 use super::{Fixture, LEASE, ONE, RENEWED_LEASE, lock_rows, one_hour, renewed, until};
@@ -122,7 +122,7 @@ pub(crate) async fn many_guards_are_renewed_by_one_statement<E: Engine, K: Kind>
         (1..=(ticks + 2) * 5).contains(&(statements as u128)),
         "{statements} statements in {ticks} ticks"
     );
-    assert!(guards.iter().all(AsyncSlotGuard::is_held));
+    assert!(guards.iter().all(SlotGuard::is_held));
     drop(guards);
     test.until_released().await;
 }
@@ -138,7 +138,7 @@ pub(crate) async fn guard_outlives_a_connection_that_does_not_answer<E: Engine, 
     for message in 1..=4 {
         let proxy = Proxy::to(&server);
         let database = test.database.by_way_of(proxy.port).expect("a server");
-        let renewer = AsyncSlotRenewer::new(K::pool(&*database, 2).await);
+        let renewer = SlotRenewer::new(K::pool(&*database, 2).await);
         let guard = renewer.try_acquire(&many, &lease).await;
         proxy.stall_at(message);
         held.push((guard.expect("an answer").expect("a free slot"), proxy));
@@ -154,7 +154,7 @@ pub(crate) async fn guard_outlives_a_connection_that_does_not_answer<E: Engine, 
 pub(crate) async fn release_guards_releases_those_of_one_renewer<E: Engine, K: Kind>() {
     let test = Fixture::<E, K>::new().await;
     let many = Semaphore::new("many", 5);
-    let others = AsyncSlotRenewer::new(K::pool(&test.database, 2).await);
+    let others = SlotRenewer::new(K::pool(&test.database, 2).await);
     let other = others.try_acquire(&many, &one_hour()).await;
     let other = other.expect("an answer").expect("a free slot");
     assert_eq!(test.renewer.release_guards().await, 0);

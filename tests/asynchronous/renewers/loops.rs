@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use diesel_locks::chrono::{DateTime, Utc};
 use diesel_locks::prelude::*;
-use diesel_locks::{AsyncSlotRenewer, Error, StopToken, TimerJob};
+use diesel_locks::{Error, SlotRenewer, StopToken, TimerJob};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -28,12 +28,12 @@ fn node<E: Engine, K: Kind>(
     leaders: &Arc<AtomicUsize>,
     stop: &StopToken,
 ) -> JoinHandle<Result<(), Error>> {
-    let renewer = test.renewer.poll_interval(POLL);
-    let (elected, leaders, stop) = (elected.clone(), Arc::clone(leaders), stop.clone());
+    let renewer = test.renewer.poll_interval(POLL).stopped_by(stop);
+    let (elected, leaders) = (elected.clone(), Arc::clone(leaders));
     tokio::spawn(async move {
         let (one, lease) = (ONE, one_hour());
         renewer
-            .run_as_leader(&one, &lease, &stop, async |leader| -> Result<(), Error> {
+            .run_as_leader(&one, &lease, async |leader| -> Result<(), Error> {
                 let others = leaders.fetch_add(1, Ordering::SeqCst);
                 let _leads = Leads(Arc::clone(&leaders));
                 assert_eq!(others, 0, "{name}");
@@ -89,12 +89,11 @@ pub(crate) async fn lost_leader_ends_and_stands_again<E: Engine, K: Kind>() {
     let test = Fixture::<E, K>::new().await;
     let (sender, mut elected) = unbounded_channel();
     let stop = StopToken::new();
-    let renewer = test.renewer.poll_interval(POLL);
-    let token = stop.clone();
+    let renewer = test.renewer.poll_interval(POLL).stopped_by(&stop);
     let leader = tokio::spawn(async move {
         let (one, lease) = (ONE, LeaseOptions::new(super::LEASE));
         renewer
-            .run_as_leader(&one, &lease, &token, async |leader| -> Result<(), Error> {
+            .run_as_leader(&one, &lease, async |leader| -> Result<(), Error> {
                 sender.send("elected").expect("the test waits for it");
                 leader.ended().await;
                 Ok(())
@@ -114,21 +113,19 @@ pub(crate) async fn lost_leader_ends_and_stands_again<E: Engine, K: Kind>() {
 
 pub(crate) async fn leader_that_fails_or_panics_releases_its_slot<E: Engine, K: Kind>() {
     let test = Fixture::<E, K>::new().await;
-    let (one, lease, stop) = (&ONE, &one_hour(), &StopToken::new());
-    let led = test
-        .renewer
-        .run_as_leader(one, lease, stop, async |leader| {
-            assert!(leader.is_active() && leader.fence() == leader.slot().fence());
-            Err(Error::Unavailable {
-                resource: "on purpose".to_owned(),
-            })
-        });
+    let (one, lease) = (&ONE, &one_hour());
+    let led = test.renewer.run_as_leader(one, lease, async |leader| {
+        assert!(leader.is_active() && leader.fence() == leader.slot().fence());
+        Err(Error::Unavailable {
+            resource: "on purpose".to_owned(),
+        })
+    });
     assert!(led.await.expect_err("its error").is_unavailable());
     assert!(test.held(&ONE).await.is_empty());
     let renewer = test.renewer.clone();
     let panicked = tokio::spawn(async move {
-        let (one, lease, stop) = (ONE, one_hour(), StopToken::new());
-        let led = renewer.run_as_leader(&one, &lease, &stop, async |_| -> Result<(), Error> {
+        let (one, lease) = (ONE, one_hour());
+        let led = renewer.run_as_leader(&one, &lease, async |_| -> Result<(), Error> {
             panic!("on purpose")
         });
         led.await
@@ -138,14 +135,14 @@ pub(crate) async fn leader_that_fails_or_panics_releases_its_slot<E: Engine, K: 
     let too_many = Semaphore::new("too many", u32::MAX);
     let led = test
         .renewer
-        .run_as_leader(&too_many, lease, stop, async |_| Ok::<_, Error>(()));
+        .run_as_leader(&too_many, lease, async |_| Ok::<_, Error>(()));
     assert!(matches!(led.await, Err(Error::InvalidPermits { .. })));
 }
 
 pub(crate) async fn each_tick_is_run_by_one_node<E: Engine, K: Kind>() {
     const TICKS: usize = 5;
     let test = Fixture::<E, K>::new().await;
-    let others = AsyncSlotRenewer::new(K::pool(&test.database, 2).await);
+    let others = SlotRenewer::new(K::pool(&test.database, 2).await);
     let stop = StopToken::new();
     let run = Arc::new(Mutex::new(BTreeSet::new()));
     let nodes = [test.renewer.clone(), test.renewer.clone(), others].map(|renewer| {
@@ -153,8 +150,9 @@ pub(crate) async fn each_tick_is_run_by_one_node<E: Engine, K: Kind>() {
         tokio::spawn(async move {
             let job = TimerJob::new("job", Duration::from_millis(200));
             let lease = one_hour();
+            let renewer = renewer.stopped_by(&stop);
             renewer
-                .run_on_timer(&job, &lease, &stop, async |tick| -> Result<(), Error> {
+                .run_on_timer(&job, &lease, async |tick| -> Result<(), Error> {
                     assert!(tick.is_active());
                     let mut run = run.lock().expect("no panic");
                     assert!(run.insert(tick.due_at()), "a tick is run twice");

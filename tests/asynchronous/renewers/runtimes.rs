@@ -3,7 +3,7 @@
 use std::sync::mpsc::channel;
 
 use diesel_locks::prelude::*;
-use diesel_locks::{AsyncPool, AsyncSlotGuard, AsyncSlotRenewer};
+use diesel_locks::{Async, AsyncPool, SlotGuard, SlotRenewer};
 
 use super::{LEASE, ONE, one_hour, renewed, until_released, until_renewed};
 use crate::support::dropped::LONG;
@@ -16,8 +16,8 @@ use crate::support::watch::Watch;
 async fn guard<P: AsyncPool>(
     pool: impl Future<Output = P>,
     lease: LeaseOptions,
-) -> (AsyncSlotRenewer<P>, AsyncSlotGuard) {
-    let renewer = AsyncSlotRenewer::new(pool.await);
+) -> (SlotRenewer<P>, SlotGuard<Async>) {
+    let renewer = SlotRenewer::new(pool.await);
     let guard = renewer.try_acquire(&ONE, &lease).await;
     let guard = guard.expect("an answer").expect("a free slot");
     (renewer, guard)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use diesel_locks::prelude::*;
-use diesel_locks::{AsyncSlotGuard, Error, StopToken};
+use diesel_locks::{Async, Error, SlotGuard, StopToken};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::timeout;
 
@@ -16,7 +16,7 @@ use crate::support::pools::Kind;
 fn waiter<E: Engine, K: Kind>(
     test: &Fixture<E, K>,
     stop: &StopToken,
-) -> JoinHandle<Result<AsyncSlotGuard, Error>> {
+) -> JoinHandle<Result<SlotGuard<Async>, Error>> {
     let renewer = test.renewer.stopped_by(stop);
     tokio::spawn(async move { renewer.acquire(&ONE, &one_hour(), Wait::Forever).await })
 }

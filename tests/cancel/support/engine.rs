@@ -70,8 +70,9 @@ impl Source {
 }
 
 /// Establishes connections, or takes them from a pool.
+#[async_trait::async_trait]
 pub(crate) trait Connections<C>: Send + Sync {
-    fn take(&self) -> BoxFuture<'_, Taken<C>>;
+    async fn take(&self) -> Taken<C>;
 }
 
 /// What a session does, as the server shows it.
@@ -201,57 +202,43 @@ macro_rules! connections {
             '_,
             Box<dyn $crate::support::engine::Connections<Self::Conn>>,
         > {
-            use diesel_async::pooled_connection::{
-                AsyncDieselConnectionManager, ManagerConfig, bb8, deadpool,
-            };
-            use $crate::support::engine::{BoxFuture, Connections, Source, Taken};
+            use diesel_async::pooled_connection::{ManagerConfig, bb8, deadpool};
+            use $crate::support::engine::{Connections, Source, Taken};
 
             type Conn = $conn;
 
             struct Bare(String);
 
+            #[async_trait::async_trait]
             impl Connections<Conn> for Bare {
-                fn take(&self) -> BoxFuture<'_, Taken<Conn>> {
-                    Box::pin(async {
-                        let config: ManagerConfig<Conn> = $config;
-                        let conn = (config.custom_setup)(&self.0).await;
-                        Box::new(Box::new(conn.expect("a connection"))) as Taken<Conn>
-                    })
+                async fn take(&self) -> Taken<Conn> {
+                    let config: ManagerConfig<Conn> = $config;
+                    let conn = (config.custom_setup)(&self.0).await;
+                    Box::new(Box::new(conn.expect("a connection"))) as Taken<Conn>
                 }
             }
 
+            #[async_trait::async_trait]
             impl Connections<Conn> for bb8::Pool<Conn> {
-                fn take(&self) -> BoxFuture<'_, Taken<Conn>> {
-                    Box::pin(async {
-                        let conn = self.get_owned().await.expect("a connection");
-                        Box::new(conn) as Taken<Conn>
-                    })
+                async fn take(&self) -> Taken<Conn> {
+                    let conn = self.get_owned().await.expect("a connection");
+                    Box::new(conn) as Taken<Conn>
                 }
             }
 
+            #[async_trait::async_trait]
             impl Connections<Conn> for deadpool::Pool<Conn> {
-                fn take(&self) -> BoxFuture<'_, Taken<Conn>> {
-                    Box::pin(async {
-                        let conn = self.get().await.expect("a connection");
-                        Box::new(conn) as Taken<Conn>
-                    })
+                async fn take(&self) -> Taken<Conn> {
+                    let conn = self.get().await.expect("a connection");
+                    Box::new(conn) as Taken<Conn>
                 }
             }
 
             Box::pin(async move {
-                let url = self.url();
-                let config: ManagerConfig<Conn> = $config;
-                let manager = AsyncDieselConnectionManager::new_with_config(&url, config);
                 match source {
-                    Source::Bare => Box::new(Bare(url)) as Box<dyn Connections<Conn>>,
-                    Source::Bb8 => {
-                        let pool = bb8::Pool::builder().max_size(1).build(manager).await;
-                        Box::new(pool.expect("a pool"))
-                    }
-                    Source::Deadpool => {
-                        let pool = deadpool::Pool::builder(manager).max_size(1).build();
-                        Box::new(pool.expect("a pool"))
-                    }
+                    Source::Bare => Box::new(Bare(self.url())) as Box<dyn Connections<Conn>>,
+                    Source::Bb8 => Box::new(self.bb8(1, std::sync::Arc::default()).await),
+                    Source::Deadpool => Box::new(self.deadpool(1, std::sync::Arc::default()).await),
                 }
             })
         }
@@ -348,35 +335,3 @@ pub(crate) struct Number {
 /// What each database has besides the crate's tables.
 pub(crate) const TABLE: &str =
     "CREATE TABLE written (attempt BIGINT NOT NULL, part BIGINT NOT NULL)";
-
-/// A name that no other test's database has.
-pub(crate) fn fresh_name() -> String {
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let next = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("diesel_locks_cancel_{}_{next}", std::process::id())
-}
-
-/// The URL of a server on which databases may be created.
-pub(crate) fn server(variable: &str) -> String {
-    std::env::var(variable)
-        .unwrap_or_else(|_| panic!("{variable} is not set: run the tests with `cargo xtask test`"))
-}
-
-/// The same URL with another database.
-pub(crate) fn with_database(url: &str, database: &str) -> String {
-    let (base, query) = url.split_once('?').unwrap_or((url, ""));
-    let (base, _) = base.rsplit_once('/').expect("a URL with a database");
-    let mark = if query.is_empty() { "" } else { "?" };
-    format!("{base}/{database}{mark}{query}")
-}
-
-/// Host and port.
-pub(crate) fn address(url: &str) -> &str {
-    let (_, rest) = url.split_once("://").expect("a URL");
-    let (authority, _) = rest.split_once('/').expect("a database");
-    authority
-        .rsplit_once('@')
-        .map_or(authority, |(_, address)| address)
-}

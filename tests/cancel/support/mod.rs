@@ -12,4 +12,6 @@ pub(crate) mod proxy;
 pub(crate) mod report;
 pub(crate) mod runtime;
 pub(crate) mod sqlite;
+#[path = "../../it/support/urls.rs"]
+pub(crate) mod urls;
 pub(crate) mod watch;

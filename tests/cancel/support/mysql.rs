@@ -5,10 +5,8 @@ use diesel::prelude::*;
 use diesel::sql_types::{Nullable, Text};
 use diesel_async::AsyncMysqlConnection;
 
-use super::engine::{
-    Activity, AfterDrop, BoxFuture, Engine, TABLE, address, connections, fresh_name, server,
-    with_database,
-};
+use super::engine::{Activity, AfterDrop, BoxFuture, Engine, TABLE, connections};
+use super::urls::{address, by_way_of, fresh_name, server, with_database};
 
 /// MySQL or MariaDB.
 pub(crate) struct Mysql {
@@ -68,8 +66,7 @@ impl Engine for Mysql {
     }
 
     fn by_way_of(&self, port: u16) -> Option<ManuallyDrop<Self>> {
-        let local = format!("127.0.0.1:{port}");
-        let server = self.server.replacen(address(&self.server), &local, 1);
+        let server = by_way_of(port, &self.server);
         let mark = if server.contains('?') { '&' } else { '?' };
         Some(ManuallyDrop::new(Self {
             // Otherwise the client switches to the server's Unix socket, and leaves the proxy.

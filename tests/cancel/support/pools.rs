@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use diesel_locks::{AsyncLockPool, AsyncPool};
+use diesel_locks::{AsyncPool, LockPool};
 
 use super::engine::{BoxFuture, Connections, Engine};
 
@@ -23,7 +23,7 @@ pub(crate) trait Kind: 'static {
     }
 }
 
-pub(crate) type Locks<E, K> = AsyncLockPool<<K as Kind>::Pool<E>>;
+pub(crate) type Locks<E, K> = LockPool<<K as Kind>::Pool<E>>;
 
 pub(crate) struct Bb8;
 

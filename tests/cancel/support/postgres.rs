@@ -5,10 +5,8 @@ use diesel::prelude::*;
 use diesel::sql_types::{Nullable, Text};
 use diesel_async::AsyncPgConnection;
 
-use super::engine::{
-    Activity, AfterDrop, BoxFuture, Engine, TABLE, address, connections, fresh_name, server,
-    with_database,
-};
+use super::engine::{Activity, AfterDrop, BoxFuture, Engine, TABLE, connections};
+use super::urls::{address, by_way_of, fresh_name, server, with_database};
 
 pub(crate) struct Postgres {
     server: String,
@@ -72,9 +70,8 @@ impl Engine for Postgres {
     }
 
     fn by_way_of(&self, port: u16) -> Option<ManuallyDrop<Self>> {
-        let local = format!("127.0.0.1:{port}");
         Some(ManuallyDrop::new(Self {
-            server: self.server.replacen(address(&self.server), &local, 1),
+            server: by_way_of(port, &self.server),
             name: self.name.clone(),
         }))
     }

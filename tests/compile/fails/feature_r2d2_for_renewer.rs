@@ -1,7 +1,7 @@
-//! The crate lacks the feature `r2d2`.
+//! The crate lacks a feature of a pool.
 //@ features: sqlite
 //~ SlotRenewer
-//~ `r2d2`
+//~ feature = "r2d2"
 
 use diesel_locks::SlotRenewer;
 

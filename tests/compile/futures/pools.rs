@@ -6,8 +6,8 @@ use diesel_async::pooled_connection::{bb8, deadpool};
 use diesel_async::{AsyncMysqlConnection, AsyncPgConnection};
 use diesel_locks::prelude::*;
 use diesel_locks::{
-    AsyncActiveSlot, AsyncLockPool, AsyncShutdown, AsyncSlotGuard, AsyncSlotRenewer, AsyncTick,
-    Result, StopToken, TimerJob,
+    ActiveSlot, Async, LockPool, Result, Shutdown, SlotGuard, SlotRenewer, StopToken, Tick,
+    TimerJob,
 };
 
 use super::{AsyncSqliteConnection, spawned};
@@ -15,13 +15,13 @@ use super::{AsyncSqliteConnection, spawned};
 const ONE: Semaphore = Semaphore::from_static("one", 1);
 const SECOND: Duration = Duration::from_secs(1);
 
-async fn guard_lives(guard: AsyncSlotGuard) -> Result<()> {
+async fn guard_lives(guard: SlotGuard<Async>) -> Result<()> {
     guard.lost().await;
     guard.release().await?;
     Ok(())
 }
 
-async fn leads(leader: &AsyncActiveSlot, stop: &StopToken) {
+async fn leads(leader: &ActiveSlot<Async>, stop: &StopToken) {
     while leader.sleep(SECOND).await {
         stop.stop();
     }
@@ -42,7 +42,7 @@ macro_rules! all_methods {
                 Ok(())
             }
 
-            pub(super) async fn lock_pool(locks: AsyncLockPool<$pool>) -> Result<()> {
+            pub(super) async fn lock_pool(locks: LockPool<$pool>) -> Result<()> {
                 let (id, passes) = (ObjectId::new("Bond", 7), Sequence::new("pass"));
                 locks
                     .with_object_lock(&id, async |conn| -> Result<_> {
@@ -76,7 +76,7 @@ macro_rules! all_methods {
                 Ok(())
             }
 
-            pub(super) async fn renewer(renewer: AsyncSlotRenewer<$pool>) -> Result<()> {
+            pub(super) async fn renewer(renewer: SlotRenewer<$pool>) -> Result<()> {
                 let lease = LeaseOptions::new(SECOND);
                 if let Some(guard) = renewer.try_acquire(&ONE, &lease).await? {
                     guard_lives(guard).await?;
@@ -92,10 +92,11 @@ macro_rules! all_methods {
                 Ok(())
             }
 
-            pub(super) async fn loops(renewer: AsyncSlotRenewer<$pool>) -> Result<()> {
+            pub(super) async fn loops(renewer: SlotRenewer<$pool>) -> Result<()> {
                 let (lease, stop) = (LeaseOptions::new(SECOND), StopToken::new());
+                let renewer = renewer.stopped_by(&stop);
                 renewer
-                    .run_as_leader(&ONE, &lease, &stop, async |leader| -> Result<_> {
+                    .run_as_leader(&ONE, &lease, async |leader| -> Result<_> {
                         leads(leader, &stop).await;
                         drop(renewer.pool().get().await.expect("a connection"));
                         Ok(())
@@ -103,7 +104,7 @@ macro_rules! all_methods {
                     .await?;
                 let job = TimerJob::new("job", SECOND);
                 renewer
-                    .run_on_timer(&job, &lease, &stop, async |tick: &AsyncTick| -> Result<_> {
+                    .run_on_timer(&job, &lease, async |tick: &Tick<Async>| -> Result<_> {
                         leads(tick, &stop).await;
                         drop(renewer.pool().get().await.expect("a connection"));
                         Ok(())
@@ -111,9 +112,9 @@ macro_rules! all_methods {
                     .await
             }
 
-            pub(super) async fn shutdown((shutdown, pool): (AsyncShutdown, $pool)) -> Result<()> {
-                let renewer = shutdown.add_renewer(&AsyncSlotRenewer::new(pool.clone()));
-                let locks = shutdown.add_lock_pool(&AsyncLockPool::new(pool));
+            pub(super) async fn shutdown((shutdown, pool): (Shutdown<Async>, $pool)) -> Result<()> {
+                let renewer = shutdown.add_renewer(&SlotRenewer::new(pool.clone()));
+                let locks = shutdown.add_lock_pool(&LockPool::new(pool));
                 let left = shutdown.shut_down(SECOND).await;
                 assert!(left.is_empty());
                 renewer.release_guards().await;

@@ -10,8 +10,8 @@ use diesel_locks::{Error, SlotRenewer};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 use crate::support::Backend;
-use crate::support::backend::fresh_name;
 use crate::support::threads::{Holder, LONG, loss_of};
+use crate::support::urls::fresh_name;
 
 /// Collects events of every thread. One for the whole run: subscribers that come and go while other
 /// tests use the same places in the code miss events.

@@ -4,8 +4,9 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use diesel_locks::limits::MAX_LISTED;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, HeldObjectLock, InspectExt, ListOptions, Retention};
+use diesel_locks::{Error, HeldObjectLock, InspectExt, Retention};
 
 use crate::support::Backend;
 use crate::support::threads::{Holder, LONG, begin, result_of, roll_back, spawn};
@@ -336,7 +337,7 @@ pub(crate) fn locks_are_shown_while_the_table_is_locked<B: Backend>() {
 
 pub(crate) fn unusable_limit_of_locks_is_refused<B: Backend>() {
     let mut conn = B::new().connect();
-    for limit in [0, ListOptions::MAX_LIMIT + 1] {
+    for limit in [0, MAX_LISTED + 1] {
         let error = conn.held_object_locks(limit).expect_err("the limit");
         assert!(
             matches!(error, Error::InvalidLimit { requested } if requested == limit),

@@ -14,6 +14,7 @@ use super::slots::guards::{guarded, renewed, renewer};
 use super::slots::{HOUR, one_hour, single_slot, slots_of};
 use crate::subprocess::Subprocess;
 use crate::support::Backend;
+use crate::support::R2d2;
 use crate::support::threads::LONG;
 
 /// A node that was elected, with its fence.
@@ -31,7 +32,7 @@ impl Node {
     }
 
     pub(super) fn with_renewer<B: Backend>(
-        renewer: &SlotRenewer<B::Conn>,
+        renewer: &SlotRenewer<R2d2<B::Conn>>,
         semaphore: &Semaphore,
         name: &'static str,
         elected: &Sender<Election>,
@@ -39,14 +40,18 @@ impl Node {
         let (stop, elected) = (StopToken::new(), elected.clone());
         let (token, renewer, semaphore) = (stop.clone(), renewer.clone(), semaphore.clone());
         let thread = std::thread::spawn(move || {
-            renewer.run_as_leader(&semaphore, &renewed().holder(name), &token, |leader| {
-                // The test may have ended.
-                let _ = elected.send((name, leader.fence()));
-                while leader.sleep(HOUR) {}
-                assert!(!leader.is_active());
-                assert!(leader.stop_token().is_stopped());
-                Ok(())
-            })
+            renewer.stopped_by(&token).run_as_leader(
+                &semaphore,
+                &renewed().holder(name),
+                |leader| {
+                    // The test may have ended.
+                    let _ = elected.send((name, leader.fence()));
+                    while leader.sleep(HOUR) {}
+                    assert!(!leader.is_active());
+                    assert!(leader.stop_token().is_stopped());
+                    Ok(())
+                },
+            )
         });
         Self { stop, thread }
     }
@@ -152,27 +157,27 @@ pub(crate) fn leader_that_fails_or_panics_releases_its_slot<B: Backend>() {
     let renewer = renewer::<B>(&database, 2);
     let mut conn = database.connect();
     let stop = StopToken::new();
-    let failed = renewer.run_as_leader(&single_slot(), &one_hour(), &stop, |leader| {
-        assert!(leader.is_active());
-        Err(Error::from(diesel::result::Error::NotFound))
-    });
+    let failed = renewer
+        .stopped_by(&stop)
+        .run_as_leader(&single_slot(), &one_hour(), |leader| {
+            assert!(leader.is_active());
+            Err(Error::from(diesel::result::Error::NotFound))
+        });
     assert!(failed.is_err());
     assert_eq!(conn.held_slots(&slots_of(single_slot())).expect("rows"), []);
     let panicked = catch_unwind(AssertUnwindSafe(|| {
-        renewer.run_as_leader(
+        renewer.stopped_by(&stop).run_as_leader(
             &single_slot(),
             &one_hour(),
-            &stop,
             |_| -> Result<(), Error> { panic!("on purpose") },
         )
     }));
     assert!(panicked.is_err());
     super::slots::guards::await_release::<B>(&mut conn);
     stop.stop();
-    let run = renewer.run_as_leader(
+    let run = renewer.stopped_by(&stop).run_as_leader(
         &single_slot(),
         &one_hour(),
-        &stop,
         |_| -> Result<(), Error> { panic!("stopped before it began") },
     );
     run.expect("no error");
@@ -185,13 +190,15 @@ pub(crate) fn leader_that_returns_resigns<B: Backend>() {
     let stop = StopToken::new();
     let mut elections = Vec::new();
     let (token, mut conn) = (stop.clone(), database.connect());
-    let run = renewer.run_as_leader(&single_slot(), &renewed(), &stop, |leader| {
-        elections.push(leader.fence());
-        if elections.len() == 3 {
-            token.stop();
-        }
-        Ok::<_, Error>(())
-    });
+    let run = renewer
+        .stopped_by(&stop)
+        .run_as_leader(&single_slot(), &renewed(), |leader| {
+            elections.push(leader.fence());
+            if elections.len() == 3 {
+                token.stop();
+            }
+            Ok::<_, Error>(())
+        });
     run.expect("no error");
     assert_eq!(elections.len(), 3);
     assert_eq!(elections.iter().collect::<HashSet<_>>().len(), 3);
@@ -231,12 +238,15 @@ pub(crate) fn leader_with_unusable_arguments_or_without_tables_is_an_error<B: Ba
     let database = B::new();
     let renewer = renewer::<B>(&database, 2);
     let stop = StopToken::new();
-    let run = |renewer: &SlotRenewer<B::Conn>, semaphore: &Semaphore, lease: &LeaseOptions| {
-        let run = renewer.run_as_leader(semaphore, lease, &stop, |_| -> Result<(), Error> {
-            panic!("not elected")
-        });
-        run.expect_err("unusable")
-    };
+    let run =
+        |renewer: &SlotRenewer<R2d2<B::Conn>>, semaphore: &Semaphore, lease: &LeaseOptions| {
+            let run = renewer.stopped_by(&stop).run_as_leader(
+                semaphore,
+                lease,
+                |_| -> Result<(), Error> { panic!("not elected") },
+            );
+            run.expect_err("unusable")
+        };
     let error = run(&renewer, &Semaphore::new("", 1), &one_hour());
     assert!(matches!(error, Error::InvalidName(_)), "{error:?}");
     let error = run(&renewer, &Semaphore::new("none", 0), &one_hour());
@@ -282,11 +292,13 @@ pub(crate) fn leader_that_stops_its_own_token_resigns<B: Backend>() {
     let (stop, (elected, elections)) = (StopToken::new(), channel());
     let token = stop.clone();
     let node = std::thread::spawn(move || {
-        renewer.run_as_leader(&semaphore, &one_hour(), &token, |leader| {
-            leader.stop_token().stop();
-            elected.send(leader.fence()).expect("the test waits");
-            Ok::<_, Error>(())
-        })
+        renewer
+            .stopped_by(&token)
+            .run_as_leader(&semaphore, &one_hour(), |leader| {
+                leader.stop_token().stop();
+                elected.send(leader.fence()).expect("the test waits");
+                Ok::<_, Error>(())
+            })
     });
     elections.recv_timeout(LONG).expect("an election");
     let again = elections.recv_timeout(Duration::from_millis(300));

@@ -14,13 +14,14 @@ use super::leader::{Node, name_of_its_own, next};
 use super::slots::guards::{guarded, renewer};
 use super::slots::{HOUR, acquire, one_hour};
 use crate::support::Backend;
+use crate::support::R2d2;
 use crate::support::threads::{LONG, result_of, spawn, until};
 
 /// A renewer over one connection, whose statements are shown when they begin and when they have ended.
 fn observed<B: Backend>(
     database: &B,
     shown: impl Fn(&InstrumentationEvent<'_>) + Clone + Send + Sync + 'static,
-) -> SlotRenewer<B::Conn> {
+) -> SlotRenewer<R2d2<B::Conn>> {
     SlotRenewer::new(B::pool_of(&database.url(), 1, move |conn| {
         let shown = shown.clone();
         conn.set_instrumentation(move |event: InstrumentationEvent<'_>| shown(&event));
@@ -28,7 +29,7 @@ fn observed<B: Backend>(
 }
 
 /// A renewer whose statements are counted.
-fn counted<B: Backend>(database: &B, statements: &Arc<AtomicU32>) -> SlotRenewer<B::Conn> {
+fn counted<B: Backend>(database: &B, statements: &Arc<AtomicU32>) -> SlotRenewer<R2d2<B::Conn>> {
     let statements = Arc::clone(statements);
     observed(database, move |event| {
         if let InstrumentationEvent::StartQuery { .. } = event {
@@ -146,9 +147,10 @@ pub(crate) fn node_with_a_too_short_lease_pauses_between_its_grants<B: Backend>(
     let collector = Collector::global();
     let started = Instant::now();
     let node = std::thread::spawn(move || {
-        slow.run_as_leader(&semaphore, &lease, &token, |_| -> Result<(), Error> {
-            panic!("its lease has ended")
-        })
+        slow.stopped_by(&token)
+            .run_as_leader(&semaphore, &lease, |_| -> Result<(), Error> {
+                panic!("its lease has ended")
+            })
     });
     let thread = node.thread().id();
     until(|| collector.events_of(thread).matches("granted").count() >= 3);

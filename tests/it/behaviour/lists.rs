@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
+use diesel_locks::limits::MAX_LISTED;
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, InspectExt, ListOptions, SemaphoreInfo};
 
@@ -276,7 +277,7 @@ pub(crate) fn databases_are_listed_apart<B: Backend>() {
 pub(crate) fn unusable_list_options_are_refused<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
-    for limit in [0, ListOptions::MAX_LIMIT + 1, u32::MAX] {
+    for limit in [0, MAX_LISTED + 1, u32::MAX] {
         let options = ListOptions::new().limit(limit);
         let errors = [
             conn.semaphores(&options).expect_err("the limit"),
@@ -316,6 +317,6 @@ pub(crate) fn unusable_list_options_are_refused<B: Backend>() {
         .semaphores(&ListOptions::new().name(""))
         .expect_err("no name");
     assert!(matches!(empty, Error::InvalidName(_)), "{empty:?}");
-    let limit = ListOptions::new().limit(ListOptions::MAX_LIMIT);
+    let limit = ListOptions::new().limit(MAX_LISTED);
     assert_eq!(conn.sequences(&limit).expect("the largest limit"), []);
 }

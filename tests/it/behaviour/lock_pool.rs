@@ -1,77 +1,23 @@
-//! Waiting for object locks without a connection.
+//! Waiting for object locks and slots of transactions without a connection: what each of them has alone.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
-use diesel::connection::Connection;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, LockPool, SlotRenewer};
+use diesel_locks::{Error, LockPool, SlotRenewer, StopToken};
 
-use super::pool_waits::{self, Holder, WAIT, Waited, locks};
-use super::slots::one_hour;
+use super::pool_waits::{Holder, WAIT, Waited, await_waiters, locks, waiter};
+use super::slots::{one_hour, single_slot};
 use crate::support::Backend;
+use crate::support::runs::Runs;
 use crate::support::threads::{self, LONG, result_of, spawn, until};
+use crate::support::urls::fresh_name;
 
 const ID: &str = "Account:4711";
 
-/// An object lock.
-#[derive(Clone)]
-struct ObjectLock;
-
-impl Waited for ObjectLock {
-    fn new() -> Self {
-        Self
-    }
-
-    fn name(&self) -> String {
-        ID.to_owned()
-    }
-
-    fn hold<B: Backend>(
-        &self,
-        conn: &mut B::Conn,
-        f: impl FnOnce(&mut B::Conn) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        conn.with_object_lock(request(), f)
-    }
-
-    fn with<B: Backend>(
-        &self,
-        locks: &LockPool<B::Conn>,
-        wait: Wait,
-        f: impl FnOnce(&mut B::Conn) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        locks.with_object_lock(LockRequest::new(ID).wait(wait), f)
-    }
-}
-
 fn request() -> LockRequest {
     LockRequest::new(ID).wait(WAIT)
-}
-
-pub(crate) fn waiters_leave_connections_to_others<B: Backend>() {
-    pool_waits::waiters_leave_connections_to_others::<B, ObjectLock>();
-}
-
-pub(crate) fn stopped_waiter_does_not_run<B: Backend>() {
-    pool_waits::stopped_waiter_does_not_run::<B, ObjectLock>();
-}
-
-pub(crate) fn wait_for_a_connection_of_the_pool_ends<B: Backend>() {
-    pool_waits::wait_for_a_connection_of_the_pool_ends::<B, ObjectLock>();
-}
-
-pub(crate) fn wait_goes_on_without_a_connection<B: Backend>() {
-    pool_waits::wait_goes_on_without_a_connection::<B, ObjectLock>();
-}
-
-pub(crate) fn free_lock_is_acquired_while_an_attempt_does_not_return<B: Backend>() {
-    pool_waits::free_is_acquired_while_an_attempt_does_not_return::<B, ObjectLock>();
-}
-
-pub(crate) fn error_and_panic_on_a_pool_roll_back_and_release<B: Backend>() {
-    pool_waits::error_and_panic_roll_back_and_release::<B, ObjectLock>();
 }
 
 pub(crate) fn lock_pools_and_connections_exclude_each_other<B: Backend>() {
@@ -109,62 +55,6 @@ pub(crate) fn lock_pools_and_connections_exclude_each_other<B: Backend>() {
         result_of(thread);
     }
     assert_eq!(B::counter(&mut database.connect(), 0), 90);
-}
-
-pub(crate) fn wait_on_a_pool_ends_after_its_limit<B: Backend>() {
-    let database = Arc::new(B::new());
-    let pool = B::pool_with(&database.url(), 2, Duration::from_millis(300), |_| ());
-    let locks = LockPool::new(pool);
-    let holder = Holder::acquire(&ObjectLock, &database);
-    let locked = |request: LockRequest| {
-        let locks = locks.clone();
-        let waits = spawn(move || {
-            locks.with_object_lock(request, |_| -> Result<(), Error> { panic!("it is held") })
-        });
-        result_of(&waits).expect_err("held")
-    };
-    let requests = [
-        (LockRequest::new(ID), 300),
-        (
-            request().wait(Wait::AtMost(Duration::from_millis(120))),
-            120,
-        ),
-        (request().wait(Wait::AtMost(Duration::ZERO)), 0),
-    ];
-    for (request, millis) in requests {
-        let error = locked(request);
-        let Error::LockTimeout { waited, limit, .. } = error else {
-            panic!("{error:?}");
-        };
-        assert_eq!(limit, Some(Duration::from_millis(millis)));
-        assert!(waited >= Duration::from_millis(millis), "{waited:?}");
-    }
-    let error = locked(request().wait(Wait::No));
-    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    let error = locked(request().wait(Wait::AtMost(Duration::MAX)));
-    assert!(matches!(error, Error::InvalidWait { .. }), "{error:?}");
-    holder.release();
-}
-
-pub(crate) fn lock_in_a_test_transaction_is_a_savepoint<B: Backend>() {
-    let database = B::new();
-    let pool = B::pool_with(&database.url(), 1, LONG, |conn| {
-        conn.begin_test_transaction().expect("BEGIN");
-    });
-    let locks = LockPool::new(pool);
-    let locked = locks.with_object_lock(request(), |conn| {
-        B::count_up(conn, 0);
-        Ok::<_, Error>(())
-    });
-    // At MySQL's default isolation level.
-    let unsuitable = matches!(locked, Err(Error::UnsuitableIsolation { .. }));
-    assert!(locked.is_ok() || unsuitable, "{locked:?}");
-    let mut conn = locks.pool().get().expect("a connection");
-    B::count_up(&mut conn, 0);
-    let counted = if unsuitable { 1 } else { 2 };
-    assert_eq!(B::counter(&mut conn, 0), counted);
-    // The test transaction is still open: another session sees nothing of it.
-    assert_eq!(B::counter(&mut database.connect(), 0), 0);
 }
 
 /// Few connections for many waiters, whatever the size of the pool.
@@ -269,4 +159,95 @@ pub(crate) fn free_lock_of_a_pool_is_acquired_however_short_the_limit<B: Backend
         let guard = guard.unwrap_or_else(|error| panic!("a free slot, {limit:?}: {error:?}"));
         guard.release().expect("ours");
     }
+}
+
+pub(crate) fn stopped_pool_tries_no_slot<B: Backend>() {
+    let stop = StopToken::new();
+    stop.stop();
+    let locks = locks(&*Waited::Slot(single_slot()).database::<B>(), 2).stopped_by(&stop);
+    let tried = locks.try_with_slot(&single_slot(), |_| Ok::<_, Error>(()));
+    assert!(matches!(tried, Err(Error::Stopped { .. })), "{tried:?}");
+}
+
+pub(crate) fn lock_pools_and_connections_share_the_permits<B: Backend>() {
+    let two = Semaphore::new("two", 2);
+    let database = Waited::Slot(two.clone()).database::<B>();
+    let pools = [locks(&*database, 3), locks(&*database, 3)];
+    let runs = Runs::new(2);
+    let mut threads = Vec::new();
+    for pool in &pools {
+        for _ in 0..5 {
+            let (pool, runs, two) = (pool.clone(), Arc::clone(&runs), two.clone());
+            threads.push(spawn(move || {
+                for _ in 0..10 {
+                    pool.with_slot(&two, WAIT, |_| {
+                        runs.run();
+                        Ok::<_, Error>(())
+                    })
+                    .expect("a slot");
+                }
+            }));
+        }
+    }
+    let (conn, plain) = (Arc::clone(&database), Arc::clone(&runs));
+    let semaphore = two.clone();
+    threads.push(spawn(move || {
+        let mut conn = conn.connect();
+        for _ in 0..10 {
+            conn.with_slot(&semaphore, WAIT, |_| {
+                plain.run();
+                Ok::<_, Error>(())
+            })
+            .expect("a slot");
+        }
+    }));
+    let (pool, tried) = (pools[0].clone(), Arc::clone(&runs));
+    let trying = spawn(move || {
+        let mut granted = 0;
+        for _ in 0..20 {
+            let run = pool.try_with_slot(&two, |_| {
+                tried.run();
+                Ok::<_, Error>(())
+            });
+            granted += usize::from(run.expect("an answer").is_some());
+        }
+        granted
+    });
+    for thread in &threads {
+        result_of(thread);
+    }
+    let tried = result_of(&trying);
+    assert_eq!(runs.ended(), 110 + tried);
+}
+
+pub(crate) fn slot_waiter_on_a_pool_is_woken_by_a_leased_slot<B: Backend>() {
+    let semaphore = Semaphore::new(fresh_name(), 1);
+    let one = Waited::Slot(semaphore.clone());
+    let database = one.database::<B>();
+    let locks = locks(&*database, 2);
+    let runs = Runs::new(1);
+    let mut conn = database.connect();
+    let slot = conn
+        .acquire_slot(&semaphore, one_hour(), Wait::No)
+        .expect("a free slot");
+    let waiters = [(); 5].map(|()| waiter::<B>(&one, &locks, Wait::Forever, &runs));
+    await_waiters(&locks, 5);
+    assert_eq!(runs.ended(), 0);
+    conn.release_slot(slot).expect("ours");
+    for waiter in waiters {
+        result_of(&waiter).expect("the slot");
+    }
+}
+
+pub(crate) fn unusable_or_held_slot_is_not_waited_for<B: Backend>() {
+    let semaphore = Semaphore::new(fresh_name(), 1);
+    let one = Waited::Slot(semaphore.clone());
+    let database = one.database::<B>();
+    let locks = locks(&*database, 2);
+    let holder = Holder::acquire(&one, &database);
+    let tried = locks.try_with_slot(&semaphore, |_| Ok::<_, Error>(()));
+    assert_eq!(tried.expect("an answer"), None);
+    let error = locks.with_slot(&Semaphore::new("", 1), WAIT, |_| Ok::<_, Error>(()));
+    assert!(matches!(error, Err(Error::InvalidName { .. })), "{error:?}");
+    holder.release();
 }

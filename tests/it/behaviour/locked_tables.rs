@@ -116,9 +116,11 @@ pub(crate) fn long_slot_waits_end<B: Backend>(database: &B, mut set_locked: impl
         let standby = {
             let semaphore = semaphore.clone();
             spawn(move || {
-                renewer.run_as_leader(&semaphore, &lease(), &token, |_| -> Result<(), Error> {
-                    panic!("the slot is held")
-                })
+                renewer.stopped_by(&token).run_as_leader(
+                    &semaphore,
+                    &lease(),
+                    |_| -> Result<(), Error> { panic!("the slot is held") },
+                )
             })
         };
         // It has been refused.

@@ -32,13 +32,9 @@ pub(crate) fn shutdown_waits_until_closures_have_ended<B: Backend>() {
         move || running.send(name).expect("the test waits")
     };
 
-    let (leading, node, token) = (
-        begun("leader"),
-        renewer.clone(),
-        shutdown.stop_token().clone(),
-    );
+    let (leading, node) = (begun("leader"), renewer.clone());
     let leader = spawn(move || {
-        node.run_as_leader(&semaphore("leader"), &one_hour(), &token, |leader| {
+        node.run_as_leader(&semaphore("leader"), &one_hour(), |leader| {
             leading();
             while leader.sleep(HOUR) {}
             Ok::<_, Error>(())
@@ -252,7 +248,7 @@ pub(crate) fn shutdown_waits_for_what_begins_meanwhile<B: Backend>() {
 /// Whenever a node that waits for a tick sends a statement, it is waited for.
 pub(crate) fn shutdown_waits_for_a_node_that_looks_for_a_tick<B: Backend>() {
     let database = B::new();
-    let shutdown = Shutdown::new();
+    let shutdown: Shutdown = Shutdown::new();
     let (left, in_statements) = channel();
     let process = shutdown.clone();
     let pool = B::pool_of(&database.url(), 1, move |conn| {
@@ -267,9 +263,7 @@ pub(crate) fn shutdown_waits_for_a_node_that_looks_for_a_tick<B: Backend>() {
     let renewer = shutdown.add_renewer(&SlotRenewer::new(pool));
     let job = TimerJob::new("job", HOUR);
     renewer
-        .run_on_timer(&job, &one_hour(), shutdown.stop_token(), |_| {
-            Ok::<_, Error>(())
-        })
+        .run_on_timer(&job, &one_hour(), |_| Ok::<_, Error>(()))
         .expect("stopped");
     drop(renewer);
     drop(shutdown);

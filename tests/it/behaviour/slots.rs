@@ -36,6 +36,7 @@ pub(crate) fn slots_of(semaphore: impl AsRef<str>) -> ListOptions {
 }
 
 /// A slot that must be free.
+#[track_caller]
 pub(crate) fn acquire<B: Backend>(conn: &mut B::Conn, semaphore: &Semaphore) -> Slot {
     conn.try_acquire_slot(semaphore, one_hour())
         .expect("an answer")

@@ -57,20 +57,22 @@ pub(crate) fn each_tick_is_run_by_one_node<B: Backend>() {
             let (database, runs, stop) = (Arc::clone(&database), Arc::clone(&runs), stop.clone());
             spawn(move || {
                 let renewer = renewer::<B>(&database, 2).poll_interval(Duration::from_millis(50));
-                renewer.run_on_timer(&job(PERIOD), &renewed(), &stop, |tick| {
-                    let count = runs.run(tick, |count| {
-                        if count == 3 {
-                            let started = Instant::now();
-                            while started.elapsed() < 5 * PERIOD / 2 {
-                                assert!(tick.sleep(PERIOD / 10), "it is active");
+                renewer
+                    .stopped_by(&stop)
+                    .run_on_timer(&job(PERIOD), &renewed(), |tick| {
+                        let count = runs.run(tick, |count| {
+                            if count == 3 {
+                                let started = Instant::now();
+                                while started.elapsed() < 5 * PERIOD / 2 {
+                                    assert!(tick.sleep(PERIOD / 10), "it is active");
+                                }
                             }
+                        });
+                        if count == TICKS {
+                            stop.stop();
                         }
-                    });
-                    if count == TICKS {
-                        stop.stop();
-                    }
-                    Ok::<_, Error>(())
-                })
+                        Ok::<_, Error>(())
+                    })
             })
         })
         .collect();
@@ -104,7 +106,8 @@ pub(crate) fn tick_of_a_killed_node_is_not_repeated<B: Backend>() {
     let node = spawn(move || {
         let mut due = Vec::new();
         renewer
-            .run_on_timer(&job(Duration::from_secs(1)), &renewed(), &token, |tick| {
+            .stopped_by(&token)
+            .run_on_timer(&job(Duration::from_secs(1)), &renewed(), |tick| {
                 due.push(tick.due_at());
                 token.stop();
                 Ok::<_, Error>(())
@@ -126,11 +129,13 @@ pub(crate) fn failed_tick_is_not_repeated<B: Backend>() {
     let stop = StopToken::new();
     for round in 0..4 {
         let run = catch_unwind(AssertUnwindSafe(|| {
-            renewer.run_on_timer(&job(PERIOD), &one_hour(), &stop, |tick| {
-                assert!(due.insert(tick.due_at()), "repeated");
-                assert!(round % 2 == 0, "on purpose");
-                Err(Error::from(diesel::result::Error::NotFound))
-            })
+            renewer
+                .stopped_by(&stop)
+                .run_on_timer(&job(PERIOD), &one_hour(), |tick| {
+                    assert!(due.insert(tick.due_at()), "repeated");
+                    assert!(round % 2 == 0, "on purpose");
+                    Err(Error::from(diesel::result::Error::NotFound))
+                })
         }));
         match run {
             Ok(run) => assert!(run.is_err() && round % 2 == 0, "{run:?}"),
@@ -147,9 +152,11 @@ pub(crate) fn stop_ends_a_wait_for_a_tick<B: Backend>() {
     let token = stop.clone();
     let node = spawn(move || {
         let day = TimerJob::new("job", Duration::from_secs(36_524 * 86_400));
-        renewer.run_on_timer(&day, &one_hour(), &token, |_| -> Result<(), Error> {
-            panic!("not due")
-        })
+        renewer
+            .stopped_by(&token)
+            .run_on_timer(&day, &one_hour(), |_| -> Result<(), Error> {
+                panic!("not due")
+            })
     });
     stop.stop();
     result_of(&node).expect("no error");
@@ -160,9 +167,9 @@ pub(crate) fn unusable_jobs_are_refused<B: Backend>() {
     let renewer = renewer::<B>(&database, 2);
     let stop = StopToken::new();
     let run = |job: &TimerJob, lease: &LeaseOptions| {
-        let run = renewer.run_on_timer(job, lease, &stop, |_| -> Result<(), Error> {
-            panic!("not due")
-        });
+        let run = renewer
+            .stopped_by(&stop)
+            .run_on_timer(job, lease, |_| -> Result<(), Error> { panic!("not due") });
         run.expect_err("unusable")
     };
     let error = run(&job(Duration::from_millis(99)), &one_hour());
@@ -187,11 +194,13 @@ pub(crate) fn ticks_are_not_repeated_after_the_clock_was_set_back<B: Backend>() 
         let (renewer, stop) = (renewer::<B>(database, 2), StopToken::new());
         let node = spawn(move || {
             let mut due = None;
-            let run = renewer.run_on_timer(&job(PERIOD), &renewed(), &stop, |tick| {
-                due = Some(tick.due_at());
-                stop.stop();
-                Ok::<_, Error>(())
-            });
+            let run = renewer
+                .stopped_by(&stop)
+                .run_on_timer(&job(PERIOD), &renewed(), |tick| {
+                    due = Some(tick.due_at());
+                    stop.stop();
+                    Ok::<_, Error>(())
+                });
             run.map(|()| due.expect("a tick"))
         });
         result_of(&node).expect("no error")
@@ -233,10 +242,12 @@ pub(crate) fn nodes_with_different_periods_share_ticks<B: Backend>() {
                 return;
             }
             let (renewer, stop) = (SlotRenewer::new(B::pool_to(&url, 2)), StopToken::new());
-            let run = renewer.run_on_timer(&job(short), &renewed(), &stop, |_| {
-                stop.stop();
-                Ok::<_, Error>(())
-            });
+            let run = renewer
+                .stopped_by(&stop)
+                .run_on_timer(&job(short), &renewed(), |_| {
+                    stop.stop();
+                    Ok::<_, Error>(())
+                });
             run.expect("no error");
             while !conn.held_slots(&slots_of("job")).expect("rows").is_empty() {
                 std::thread::sleep(Duration::from_millis(1));
@@ -249,11 +260,14 @@ pub(crate) fn nodes_with_different_periods_share_ticks<B: Backend>() {
     let (renewer, stop) = (SlotRenewer::new(pool), StopToken::new());
     let node = spawn(move || {
         let mut due = None;
-        let run = renewer.run_on_timer(&job(long).offset(offset), &renewed(), &stop, |tick| {
-            due = Some(tick.due_at());
-            stop.stop();
-            Ok::<_, Error>(())
-        });
+        let run =
+            renewer
+                .stopped_by(&stop)
+                .run_on_timer(&job(long).offset(offset), &renewed(), |tick| {
+                    due = Some(tick.due_at());
+                    stop.stop();
+                    Ok::<_, Error>(())
+                });
         run.map(|()| due.expect("a tick"))
     });
     let due = result_of(&node).expect("no error").timestamp_micros();

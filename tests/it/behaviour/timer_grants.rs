@@ -9,6 +9,7 @@ use diesel_locks::{Error, InspectExt, SlotRenewer, StopToken, TimerJob};
 
 use super::slots::{HOUR, one_hour, single_slot, slots_of};
 use crate::support::Backend;
+use crate::support::R2d2;
 use crate::support::threads::{result_of, spawn, until};
 
 /// Longer than the time from a grant to the next one, and short enough to be waited for.
@@ -31,7 +32,7 @@ fn interrupted_at_the_grant<B: Backend>(
     database: &Arc<B>,
     observer: &Arc<Mutex<Observer<B::Conn>>>,
     act: impl Fn(&mut B::Conn) + Send + Sync + 'static,
-) -> SlotRenewer<B::Conn> {
+) -> SlotRenewer<R2d2<B::Conn>> {
     let (observer, act) = (Arc::clone(observer), Arc::new(act));
     let pool = B::pool_of(&database.url(), 2, move |conn| {
         let (observer, act) = (Arc::clone(&observer), Arc::clone(&act));
@@ -57,7 +58,7 @@ fn interrupted_at_the_grant<B: Backend>(
 
 /// Runs the first tick of the job, which is that of the first grant.
 fn assert_first_grant_is_run<B: Backend>(
-    renewer: SlotRenewer<B::Conn>,
+    renewer: SlotRenewer<R2d2<B::Conn>>,
     job: TimerJob,
     lease: LeaseOptions,
     observer: &Mutex<Observer<B::Conn>>,
@@ -65,11 +66,13 @@ fn assert_first_grant_is_run<B: Backend>(
     let stop = StopToken::new();
     let node = spawn(move || {
         let mut due = None;
-        let run = renewer.run_on_timer(&job, &lease, &stop, |tick| {
-            due = Some(tick.due_at());
-            stop.stop();
-            Ok::<_, Error>(())
-        });
+        let run = renewer
+            .stopped_by(&stop)
+            .run_on_timer(&job, &lease, |tick| {
+                due = Some(tick.due_at());
+                stop.stop();
+                Ok::<_, Error>(())
+            });
         run.map(|()| due.expect("a tick"))
     });
     let due = result_of(&node).expect("no error").timestamp_micros();
@@ -118,9 +121,11 @@ pub(crate) fn node_stopped_at_the_grant_leaves_the_tick_to_others<B: Backend>() 
     let token = stop.clone();
     let renewer = interrupted_at_the_grant(&database, &observer, move |_| token.stop());
     let node = spawn(move || {
-        renewer.run_on_timer(&job, &one_hour(), &stop, |_| -> Result<(), Error> {
-            panic!("it was stopped")
-        })
+        renewer
+            .stopped_by(&stop)
+            .run_on_timer(&job, &one_hour(), |_| -> Result<(), Error> {
+                panic!("it was stopped")
+            })
     });
     result_of(&node).expect("no error");
     let observer = observer.lock().expect("no panic");
@@ -180,9 +185,11 @@ pub(crate) fn node_that_cannot_look_at_the_slot_does_not_try_to_acquire_it<B: Ba
     let token = stop.clone();
     set_locked(true);
     let node = spawn(move || {
-        renewer.run_on_timer(&job, &one_hour(), &token, |_| -> Result<(), Error> {
-            panic!("the table is locked")
-        })
+        renewer
+            .stopped_by(&token)
+            .run_on_timer(&job, &one_hour(), |_| -> Result<(), Error> {
+                panic!("the table is locked")
+            })
     });
     let is_look = |statement: &&String| statement.contains("hold_until_us");
     until(|| {

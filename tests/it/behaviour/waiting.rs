@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use diesel_locks::limits::LONGEST_WAIT;
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, Retention};
 
@@ -87,8 +88,10 @@ pub(crate) fn short_timeout_is_not_prolonged<B: Backend>() {
         for wanted in requests(Wait::AtMost(limit)) {
             let mut conn = database.connect();
             let mut fastest = [Duration::MAX; 2];
-            // The best of several: the promise is about the database, not about a busy machine.
-            for _ in 0..8 {
+            let begun = Instant::now();
+            // The best of as many as it takes: the promise is about the database, not about a busy machine.
+            while fastest.iter().any(|time| *time > limit * 8) {
+                assert!(begun.elapsed() < LONG, "{fastest:?}");
                 let started = Instant::now();
                 let at_top = conn.with_object_lock(&wanted, |_| Ok(()));
                 fastest[0] = fastest[0].min(started.elapsed());
@@ -102,7 +105,6 @@ pub(crate) fn short_timeout_is_not_prolonged<B: Backend>() {
                     );
                 }
             }
-            assert!(fastest.iter().max() <= Some(&(limit * 8)), "{fastest:?}");
         }
         holder.release();
     }
@@ -319,7 +321,7 @@ pub(crate) fn session_limits_are_restored_after_a_wait<B: Backend>() {
 pub(crate) fn too_long_wait_is_rejected<B: Backend>() {
     let database = Arc::new(B::new());
     let mut conn = database.connect();
-    let asked = Wait::LONGEST + Duration::from_millis(1);
+    let asked = LONGEST_WAIT + Duration::from_millis(1);
     let error = conn
         .with_object_lock(LockRequest::new(ID).wait(Wait::AtMost(asked)), |_| {
             Ok::<_, Error>(())
@@ -328,7 +330,7 @@ pub(crate) fn too_long_wait_is_rejected<B: Backend>() {
     assert!(matches!(error, Error::InvalidWait { .. }), "{error:?}");
     assert!(error.to_string().contains("2147483647 ms"), "{error}");
     conn.with_object_lock(
-        LockRequest::new(ID).wait(Wait::AtMost(Wait::LONGEST)),
+        LockRequest::new(ID).wait(Wait::AtMost(LONGEST_WAIT)),
         |_| Ok::<_, Error>(()),
     )
     .expect("the longest is fine");

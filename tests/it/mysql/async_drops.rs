@@ -10,7 +10,7 @@ use diesel::prelude::*;
 use diesel_async::pooled_connection::{AsyncDieselConnectionManager, bb8, deadpool};
 use diesel_async::{AsyncConnection, AsyncMysqlConnection};
 use diesel_locks::prelude::*;
-use diesel_locks::{AsyncPool, AsyncSemaphoreExt, AsyncSlotRenewer, Error, InspectExt};
+use diesel_locks::{AsyncPool, AsyncSemaphoreExt, Error, InspectExt, SlotRenewer};
 use tokio::runtime::Builder;
 
 use crate::behaviour::slots::{is_full, one_hour, single_slot, slots_of};
@@ -88,7 +88,7 @@ async fn drop_while_acquiring(database: &Mysql, pool: impl AsyncPool) {
     let slow = "CREATE TRIGGER slow BEFORE UPDATE ON diesel_locks_slots FOR EACH ROW \
                 IF NEW.token IS NOT NULL THEN DO SLEEP(0.03); END IF";
     watcher.batch_execute(slow).expect("a trigger");
-    let renewer = AsyncSlotRenewer::new(pool);
+    let renewer = SlotRenewer::new(pool);
     let lease = one_hour();
     let started = Instant::now();
     loop {

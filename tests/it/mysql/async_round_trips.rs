@@ -1,9 +1,9 @@
 //! Round trips of locks on asynchronous connections.
 
+use crate::schema::mysql::diesel_locks_objects as objects;
 use diesel::QueryDsl;
 use diesel_async::{AsyncConnection, AsyncMysqlConnection, RunQueryDsl};
 use diesel_locks::prelude::*;
-use diesel_locks::schema::mysql::diesel_locks_objects as objects;
 use diesel_locks::{Error, Retention};
 use tokio::runtime::Builder;
 

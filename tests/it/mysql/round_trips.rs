@@ -15,7 +15,7 @@ use crate::support::proxy::{
 
 fn read(conn: &mut MysqlConnection) -> QueryResult<()> {
     // Cached, other than a query made of text.
-    diesel_locks::schema::mysql::diesel_locks_objects::table
+    crate::schema::mysql::diesel_locks_objects::table
         .count()
         .execute(conn)?;
     Ok(())

@@ -8,8 +8,8 @@ use diesel_locks::{Error, InspectExt, ListOptions, Retention};
 
 use crate::behaviour::slots::slots_of;
 use crate::support::Backend;
-use crate::support::backend::{fresh_name, with_database};
 use crate::support::postgres::Postgres;
+use crate::support::urls::{fresh_name, with_database};
 
 /// With `SQL_ASCII` each byte is a character for the server.
 #[test]

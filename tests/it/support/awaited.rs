@@ -65,8 +65,6 @@ where
         inner.into()
     }
 
-    const AWAITS: bool = true;
-
     fn block_on<T>(future: impl Future<Output = T>) -> T {
         wait_for(future)
     }

@@ -1,7 +1,6 @@
 //! What a test body needs of an engine.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use diesel::connection::LoadConnection;
@@ -417,34 +416,5 @@ where
     fn on_acquire(&self, conn: &mut C) -> Result<(), diesel::r2d2::Error> {
         (self.0)(conn);
         Ok(())
-    }
-}
-
-/// A name for a database that no other test has, in no other process.
-pub(crate) fn fresh_name() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let next = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("diesel_locks_test_{}_{next}", std::process::id())
-}
-
-/// The URL of a server to make databases on.
-pub(crate) fn server(variable: &str) -> String {
-    std::env::var(variable).unwrap_or_else(|_| {
-        panic!(
-            "{variable} is not set: run the tests with `cargo xtask test`, which starts the servers, \
-             or set it to the URL of a server on which databases may be created"
-        )
-    })
-}
-
-/// The same URL with another database.
-pub(crate) fn with_database(url: &str, database: &str) -> String {
-    let (base, query) = url
-        .split_once('?')
-        .map_or((url, None), |(b, q)| (b, Some(q)));
-    let (base, _) = base.rsplit_once('/').expect("a URL with a database");
-    match query {
-        Some(query) => format!("{base}/{database}?{query}"),
-        None => format!("{base}/{database}"),
     }
 }

@@ -9,7 +9,8 @@ use diesel::connection::{Connection, InstrumentationEvent};
 
 use super::Backend;
 use super::mysql::Mysql;
-use super::proxy::{address, by_way_of, clone, pump};
+use super::proxy::{clone, pump};
+use super::urls::{address, by_way_of};
 
 /// The command byte of the execution of a prepared statement.
 const EXECUTE: u8 = 0x17;

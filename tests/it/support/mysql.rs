@@ -7,11 +7,10 @@ use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Binary, Integer, Text};
 use diesel_migrations::MigrationHarness;
 
-use super::backend::{
-    Backend, EngineConnection, LockView, counters, fresh_name, server, with_database,
-};
+use super::backend::{Backend, EngineConnection, LockView, counters};
 use super::tables::{Stored, read_tables};
 use super::threads::{LONG, begin, roll_back};
+use super::urls::{fresh_name, server, with_database};
 
 const DROP_IN_TIME: &str = "SET SESSION lock_wait_timeout = 60";
 

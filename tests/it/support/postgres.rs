@@ -7,10 +7,9 @@ use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Integer, Text};
 use diesel_migrations::MigrationHarness;
 
-use super::backend::{
-    Backend, EngineConnection, LockView, counters, fresh_name, server, with_database,
-};
+use super::backend::{Backend, EngineConnection, LockView, counters};
 use super::tables::read_tables;
+use super::urls::{fresh_name, server, with_database};
 
 /// With Diesel's connection.
 pub(crate) type Postgres = PostgresOn<PgConnection>;

@@ -4,9 +4,9 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 
 use super::Backend;
-use super::backend::fresh_name;
 use super::mysql::Mysql;
 use super::postgres::Postgres;
+use super::urls::fresh_name;
 use super::wrapped_backend::{WrappedBackend, Wrapper};
 
 const DOCUMENT: &str = include_str!("../../../docs/privileges.md");

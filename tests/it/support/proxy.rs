@@ -12,6 +12,7 @@ use diesel_locks::prelude::*;
 use diesel_locks::{Error, IsolationLevel, RetryPolicy};
 
 use super::Backend;
+use super::urls::{address, by_way_of};
 
 /// Serves one connection.
 pub(crate) struct CountingProxy {
@@ -147,20 +148,6 @@ pub(crate) fn round_trips_of_a_transaction<B: Backend>() -> [u32; 2] {
         .retry(RetryPolicy::max_attempts(3));
     let ours = proxy.count(|| conn.run_transaction(asked, nothing).expect("commit"));
     [bare, ours]
-}
-
-/// Host and port.
-pub(super) fn address(url: &str) -> &str {
-    let (_, rest) = url.split_once("://").expect("a URL");
-    let (authority, _) = rest.split_once('/').expect("a database");
-    authority
-        .rsplit_once('@')
-        .map_or(authority, |(_, address)| address)
-}
-
-/// The URL of a server by way of a port of this machine.
-pub(super) fn by_way_of(port: u16, url: &str) -> String {
-    url.replacen(address(url), &format!("127.0.0.1:{port}"), 1)
 }
 
 pub(super) fn clone(stream: &TcpStream) -> TcpStream {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::proxy::{address, by_way_of, clone, pump};
+use super::proxy::{clone, pump};
+use super::urls::{address, by_way_of};
 
 /// Between a server and its clients.
 pub(crate) struct StallingProxy(Arc<AtomicBool>);

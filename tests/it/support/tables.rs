@@ -108,8 +108,8 @@ pub(super) fn token(bytes: &[u8]) -> Uuid {
 macro_rules! read_tables {
     ($schema:ident, $text:ty) => {
         fn slots(conn: &mut Self::Conn) -> $crate::support::tables::Slots {
+            use crate::schema::$schema::diesel_locks_slots;
             use diesel::prelude::*;
-            use diesel_locks::schema::$schema::diesel_locks_slots;
 
             use $crate::support::tables::{SlotRow, Stored, token};
 
@@ -152,10 +152,10 @@ macro_rules! read_tables {
         }
 
         fn tables(conn: &mut Self::Conn) -> $crate::support::tables::Tables {
-            use diesel::prelude::*;
-            use diesel_locks::schema::$schema::{
+            use crate::schema::$schema::{
                 diesel_locks_objects, diesel_locks_semaphores, diesel_locks_sequences,
             };
+            use diesel::prelude::*;
 
             use $crate::support::tables::{Stored, Tables};
 

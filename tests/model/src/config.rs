@@ -101,35 +101,34 @@ pub enum Clock {
     SetBack,
 }
 
-/// One deliberate mistake. Each comment names the place in the crate (`src/`) that does it right.
+/// One deliberate mistake. The table in `docs/lease-model.md` names the place in `src/` that does it right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Mutant {
     /// The resource accepts every write. (The application's part: the statement in `docs/guide.md`.)
     NoFenceCheck,
-    /// `engine/slot_queries.rs`, `push_key_filter` of `Renew`: without the token.
+    /// A renewal does not compare the token.
     RenewWithoutToken,
-    /// `engine/slot_queries.rs`, `push_key_filter` of `Release`: without the token.
+    /// A release does not compare the token.
     ReleaseWithoutToken,
-    /// `semaphore/acquire.rs`, `started`, and `semaphore/renewer/renew.rs`, `renew`: the deadline is counted from the
-    /// answer.
+    /// The deadline is counted from the answer.
     DeadlineAfterReply,
-    /// `semaphore/backend.rs`, `lowest_grantable`: counts the holders, and if there are too few, claims any free slot.
+    /// Counts the holders, and if there are too few, claims any free slot.
     CountBeforeLock,
-    /// `semaphore/backend.rs`, `lowest_grantable`: holders above the number of permits do not count.
+    /// Holders above the number of permits do not count.
     HoldersAboveIgnored,
-    /// `engine/mysql/slot_sql.rs`, `Claim`: claims the row even if it has changed.
+    /// Claims the row even if it has changed.
     TakeWithoutCompare,
-    /// `engine/mysql/slot_sql.rs`, `Claim`: requires that the row is free, and not the fence that the search read.
+    /// Requires that the row is free, and not the fence that the search read.
     TakeWithoutFence,
-    /// `semaphore/guard/state.rs`, `confirm`: does not check whether the guard was lost meanwhile.
+    /// A confirmed renewal does not check whether the guard was lost meanwhile.
     LostGuardRevived,
-    /// `engine/clock.rs`: the processes' clocks decide whether a lease has expired, and one is a tick ahead.
+    /// The processes' clocks decide whether a lease has expired, and one is a tick ahead.
     ProcessClock,
-    /// `semaphore/fence.rs`, `next`: the clock alone.
+    /// The next fence is the clock alone.
     FenceByClock,
-    /// `semaphore/fence.rs`, `next`: one more than the slot's own fence, or the clock, which has jumped backwards.
+    /// The next fence is one more than the slot's own, or the clock, which has jumped backwards.
     FenceOfOwnSlot,
-    /// `engine/slot_resize.rs`, `slots_to_delete`: deleted rows leave no fence behind, and the clock jumps backwards.
+    /// Deleted rows leave no fence behind, and the clock jumps backwards.
     PurgeForgetsFences,
     /// Every `expires_us <= now`: a slot is free only after its release, even if its lease has expired.
     ExpiryIgnored,

@@ -137,8 +137,7 @@ impl Database {
         (0..MOST_SLOTS).filter(|&number| self.rows[number].is_free(config))
     }
 
-    /// `find_free` in `engine/mysql/slot_claim.rs`, and `classify_refusal` in `semaphore/backend.rs`: a statement that
-    /// locks nothing. (PostgreSQL searches and claims in one statement: here a claim that follows at once.)
+    /// `find_free` and `classify_refusal`: a statement that locks nothing. (PostgreSQL searches and claims in one statement: here a claim that follows at once.)
     pub fn look(&self, permits: usize, config: &Config) -> Look {
         let slots = self.slots();
         if slots > permits {

@@ -116,7 +116,7 @@ fn step_of(config: &Config, state: &mut State, index: usize, step: Step) {
     state.processes[index] = now;
 }
 
-/// `semaphore/acquire.rs`, `acquire`, from the time that the statement is executed.
+/// `acquire` in `acts/slot_attempts.rs`, from the time that the statement is executed.
 fn take(config: &Config, state: &mut State, index: usize) -> Process {
     let Process::Taking {
         permits,
@@ -196,7 +196,7 @@ impl Holding {
         self.answered(config, left, age);
     }
 
-    /// `semaphore/renewer/renew.rs`, `renew`: the remaining time is counted from before the statement was sent.
+    /// `jobs/renewer/renewals.rs`: the remaining time is counted from before the statement was sent.
     fn answered(&mut self, config: &Config, left: Option<u8>, age: u8) {
         self.renewal = match left {
             Some(left) => Renewal::Done(left.saturating_sub(counted(config, age))),
@@ -204,7 +204,7 @@ impl Holding {
         };
     }
 
-    /// `semaphore/guard/state.rs`, `confirm` and `revoke`.
+    /// `confirm` in `jobs/guard.rs`.
     fn confirm(&mut self, config: &Config, state: &mut State, renewal: Renewal) {
         let lost = self.left == 0;
         match renewal {

@@ -3,10 +3,10 @@
 use std::ops::DerefMut;
 use std::sync::Arc;
 
-use diesel_locks::{AsyncLockPool, AsyncPool, LockRequest, Semaphore, Wait};
+use async_trait::async_trait;
+use diesel_locks::{AsyncPool, LockPool, LockRequest, Semaphore, Wait};
 use torture_history::Client;
 
-use crate::async_store::BoxFuture;
 use crate::worker::Failure;
 
 /// Which pool.
@@ -38,84 +38,82 @@ impl PoolKind {
 pub(crate) type Taken<C> = Box<dyn DerefMut<Target = C> + Send>;
 
 /// A pool.
+#[async_trait]
 pub(crate) trait AsyncConnections<C>: Send + Sync {
     /// Waits for a connection.
-    fn take(&self) -> BoxFuture<'_, anyhow::Result<Taken<C>>>;
+    async fn take(&self) -> anyhow::Result<Taken<C>>;
 
     /// A lock pool of its own that uses the connections.
     fn lock_pool(&self) -> Arc<dyn AsyncLocks<C>>;
 }
 
 /// What is done in a transaction that holds a lock or a slot.
+#[async_trait]
 pub(crate) trait Section<C>: Send + Sync {
     /// Runs it.
-    fn run<'a>(&'a self, conn: &'a mut C) -> BoxFuture<'a, Result<(), Failure>>;
+    async fn run(&self, conn: &mut C) -> Result<(), Failure>;
 }
 
 /// A lock pool.
+#[async_trait]
 pub(crate) trait AsyncLocks<C>: Send + Sync {
     /// How many requests wait for a lock or a slot, or make an attempt.
     fn waiting(&self) -> usize;
 
-    fn with_object_lock<'a>(
-        &'a self,
+    async fn with_object_lock(
+        &self,
         request: LockRequest,
-        section: &'a dyn Section<C>,
-    ) -> BoxFuture<'a, Result<(), Failure>>;
+        section: &dyn Section<C>,
+    ) -> Result<(), Failure>;
 
-    fn with_slot<'a>(
-        &'a self,
-        semaphore: &'a Semaphore,
+    async fn with_slot(
+        &self,
+        semaphore: &Semaphore,
         wait: Wait,
-        section: &'a dyn Section<C>,
-    ) -> BoxFuture<'a, Result<(), Failure>>;
+        section: &dyn Section<C>,
+    ) -> Result<(), Failure>;
 
     /// Does not wait for a slot.
-    fn try_with_slot<'a>(
-        &'a self,
-        semaphore: &'a Semaphore,
-        section: &'a dyn Section<C>,
-    ) -> BoxFuture<'a, Result<(), Failure>>;
+    async fn try_with_slot(
+        &self,
+        semaphore: &Semaphore,
+        section: &dyn Section<C>,
+    ) -> Result<(), Failure>;
 }
 
-impl<P: AsyncPool> AsyncLocks<P::Connection> for AsyncLockPool<P> {
+#[async_trait]
+impl<P: AsyncPool> AsyncLocks<P::Connection> for LockPool<P> {
     fn waiting(&self) -> usize {
         self.waiting()
     }
 
-    fn with_object_lock<'a>(
-        &'a self,
+    async fn with_object_lock(
+        &self,
         request: LockRequest,
-        section: &'a dyn Section<P::Connection>,
-    ) -> BoxFuture<'a, Result<(), Failure>> {
-        Box::pin(async move {
-            let work = async move |conn: &mut P::Connection| section.run(conn).await;
-            self.with_object_lock(request, work).await
-        })
+        section: &dyn Section<P::Connection>,
+    ) -> Result<(), Failure> {
+        let work = async move |conn: &mut P::Connection| section.run(conn).await;
+        self.with_object_lock(request, work).await
     }
 
-    fn with_slot<'a>(
-        &'a self,
-        semaphore: &'a Semaphore,
+    async fn with_slot(
+        &self,
+        semaphore: &Semaphore,
         wait: Wait,
-        section: &'a dyn Section<P::Connection>,
-    ) -> BoxFuture<'a, Result<(), Failure>> {
-        Box::pin(async move {
-            let work = async move |conn: &mut P::Connection| section.run(conn).await;
-            self.with_slot(semaphore, wait, work).await
-        })
+        section: &dyn Section<P::Connection>,
+    ) -> Result<(), Failure> {
+        let work = async move |conn: &mut P::Connection| section.run(conn).await;
+        self.with_slot(semaphore, wait, work).await
     }
 
-    fn try_with_slot<'a>(
-        &'a self,
-        semaphore: &'a Semaphore,
-        section: &'a dyn Section<P::Connection>,
-    ) -> BoxFuture<'a, Result<(), Failure>> {
-        Box::pin(async move {
-            let work = async move |conn: &mut P::Connection| section.run(conn).await;
-            self.try_with_slot(semaphore, work).await?;
-            Ok(())
-        })
+    async fn try_with_slot(
+        &self,
+        semaphore: &Semaphore,
+        section: &dyn Section<P::Connection>,
+    ) -> Result<(), Failure> {
+        let work = async move |conn: &mut P::Connection| section.run(conn).await;
+        self.try_with_slot(semaphore, work).await?;
+        Ok(())
     }
 }
 
@@ -152,40 +150,34 @@ pub(crate) use open_pool;
 /// traits that diesel-async does not export.
 macro_rules! implement_pools {
     ($connection:ty) => {
+        #[async_trait::async_trait]
         impl $crate::async_pools::AsyncConnections<$connection>
             for diesel_async::pooled_connection::deadpool::Pool<$connection>
         {
-            fn take(
-                &self,
-            ) -> BoxFuture<'_, anyhow::Result<$crate::async_pools::Taken<$connection>>> {
-                Box::pin(async {
-                    // It may refuse a broken connection, and open another.
-                    let taken = tokio::time::timeout(workload_spec::POOL_TIMEOUT, self.get());
-                    Ok(Box::new(taken.await??) as _)
-                })
+            async fn take(&self) -> anyhow::Result<$crate::async_pools::Taken<$connection>> {
+                // It may refuse a broken connection, and open another.
+                let taken = tokio::time::timeout(workload_spec::POOL_TIMEOUT, self.get());
+                Ok(Box::new(taken.await??) as _)
             }
 
             fn lock_pool(&self) -> Arc<dyn $crate::async_pools::AsyncLocks<$connection>> {
-                Arc::new(diesel_locks::AsyncLockPool::new(self.clone()))
+                Arc::new(diesel_locks::LockPool::new(self.clone()))
             }
         }
 
+        #[async_trait::async_trait]
         impl $crate::async_pools::AsyncConnections<$connection>
             for diesel_async::pooled_connection::bb8::Pool<$connection>
         {
-            fn take(
-                &self,
-            ) -> BoxFuture<'_, anyhow::Result<$crate::async_pools::Taken<$connection>>> {
+            async fn take(&self) -> anyhow::Result<$crate::async_pools::Taken<$connection>> {
                 let pool = self.clone();
-                Box::pin(async {
-                    // In a task of its own: bb8 lends a connection again whose check was dropped.
-                    let taken = tokio::spawn(async move { pool.get_owned().await });
-                    Ok(Box::new(taken.await??) as _)
-                })
+                // In a task of its own: bb8 lends a connection again whose check was dropped.
+                let taken = tokio::spawn(async move { pool.get_owned().await });
+                Ok(Box::new(taken.await??) as _)
             }
 
             fn lock_pool(&self) -> Arc<dyn $crate::async_pools::AsyncLocks<$connection>> {
-                Arc::new(diesel_locks::AsyncLockPool::new(self.clone()))
+                Arc::new(diesel_locks::LockPool::new(self.clone()))
             }
         }
     };

@@ -4,6 +4,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
 use diesel::{ConnectionResult, MysqlConnection, PgConnection, QueryResult, SqliteConnection};
@@ -21,6 +22,7 @@ use crate::store::{Store, key};
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A connection, with what the application does on it.
+#[async_trait]
 pub(crate) trait AsyncStore:
     AsyncConnection
     + AsyncObjectLockExt
@@ -41,94 +43,68 @@ pub(crate) trait AsyncStore:
     ) -> anyhow::Result<Arc<dyn AsyncConnections<Self>>>;
 
     /// Runs a statement, and returns the number of rows that it has changed.
-    fn send(&mut self, sql: String) -> impl Future<Output = QueryResult<usize>> + Send;
+    async fn send(&mut self, sql: String) -> QueryResult<usize>;
 
     /// Runs a query for one number, which it calls `number`.
-    fn number(&mut self, sql: String) -> impl Future<Output = QueryResult<i64>> + Send;
+    async fn number(&mut self, sql: String) -> QueryResult<i64>;
 
-    fn read_counter(&mut self, id: u32) -> impl Future<Output = QueryResult<i64>> + Send {
+    async fn read_counter(&mut self, id: u32) -> QueryResult<i64> {
         let id = key(id);
-        self.number(format!(
-            "SELECT n AS number FROM torture_counters WHERE id = {id}"
-        ))
+        let counter = format!("SELECT n AS number FROM torture_counters WHERE id = {id}");
+        self.number(counter).await
     }
 
     /// Writes the counter, and that it was this operation.
-    fn write_counter(
-        &mut self,
-        op: Op,
-        id: u32,
-        n: i64,
-    ) -> impl Future<Output = QueryResult<()>> + Send {
-        async move {
-            let (op, id) = (op.0, key(id));
-            let counter = format!("UPDATE torture_counters SET n = {n} WHERE id = {id}");
-            self.send(counter).await?;
-            let ledger = "INSERT INTO torture_ledger (op, counter, n)";
-            self.send(format!("{ledger} VALUES ({op}, {id}, {n})"))
-                .await?;
-            Ok(())
-        }
+    async fn write_counter(&mut self, op: Op, id: u32, n: i64) -> QueryResult<()> {
+        let (op, id) = (op.0, key(id));
+        let counter = format!("UPDATE torture_counters SET n = {n} WHERE id = {id}");
+        self.send(counter).await?;
+        let ledger = "INSERT INTO torture_ledger (op, counter, n)";
+        self.send(format!("{ledger} VALUES ({op}, {id}, {n})"))
+            .await?;
+        Ok(())
     }
 
     /// Writes at a fenced resource: whether it was accepted. To be called in a transaction.
-    fn write_resource(
-        &mut self,
-        op: Op,
-        id: u32,
-        fence: i64,
-    ) -> impl Future<Output = QueryResult<bool>> + Send {
-        async move {
-            let (op, id) = (op.0, key(id));
-            let resource = format!(
-                "UPDATE torture_resources SET fence = {fence}, version = version + 1 \
-                 WHERE id = {id} AND fence <= {fence}"
-            );
-            if self.send(resource).await? == 0 {
-                return Ok(false);
-            }
-            let write = format!(
-                "INSERT INTO torture_writes (op, resource, version, fence) \
-                 SELECT {op}, {id}, version, {fence} FROM torture_resources WHERE id = {id}"
-            );
-            self.send(write).await?;
-            Ok(true)
+    async fn write_resource(&mut self, op: Op, id: u32, fence: i64) -> QueryResult<bool> {
+        let (op, id) = (op.0, key(id));
+        let resource = format!(
+            "UPDATE torture_resources SET fence = {fence}, version = version + 1 \
+             WHERE id = {id} AND fence <= {fence}"
+        );
+        if self.send(resource).await? == 0 {
+            return Ok(false);
         }
+        let write = format!(
+            "INSERT INTO torture_writes (op, resource, version, fence) \
+             SELECT {op}, {id}, version, {fence} FROM torture_resources WHERE id = {id}"
+        );
+        self.send(write).await?;
+        Ok(true)
     }
 
-    fn insert_pass(
-        &mut self,
-        op: Op,
-        sequence: u32,
-        number: i64,
-    ) -> impl Future<Output = QueryResult<()>> + Send {
-        async move {
-            let (op, sequence) = (op.0, key(sequence));
-            let pass = "INSERT INTO torture_passes (op, sequence, number)";
-            self.send(format!("{pass} VALUES ({op}, {sequence}, {number})"))
-                .await?;
-            Ok(())
-        }
+    async fn insert_pass(&mut self, op: Op, sequence: u32, number: i64) -> QueryResult<()> {
+        let (op, sequence) = (op.0, key(sequence));
+        let pass = "INSERT INTO torture_passes (op, sequence, number)";
+        self.send(format!("{pass} VALUES ({op}, {sequence}, {number})"))
+            .await?;
+        Ok(())
     }
 
     /// That the operation has held a slot of [`workload_spec::HELD_BY_TRANSACTIONS`].
-    fn insert_slot_use(&mut self, op: Op) -> impl Future<Output = QueryResult<()>> + Send {
-        async move {
-            let (op, name) = (op.0, workload_spec::HELD_BY_TRANSACTIONS.name);
-            let slot = "INSERT INTO torture_slot_uses (op, semaphore)";
-            self.send(format!("{slot} VALUES ({op}, '{name}')")).await?;
-            Ok(())
-        }
+    async fn insert_slot_use(&mut self, op: Op) -> QueryResult<()> {
+        let (op, name) = (op.0, workload_spec::HELD_BY_TRANSACTIONS.name);
+        let slot = "INSERT INTO torture_slot_uses (op, semaphore)";
+        self.send(format!("{slot} VALUES ({op}, '{name}')")).await?;
+        Ok(())
     }
 
     /// A row of an operation's that nothing protects.
-    fn insert_step(&mut self, op: Op, step: u32) -> impl Future<Output = QueryResult<()>> + Send {
-        async move {
-            let (op, step) = (op.0, key(step));
-            let row = "INSERT INTO torture_steps (op, step)";
-            self.send(format!("{row} VALUES ({op}, {step})")).await?;
-            Ok(())
-        }
+    async fn insert_step(&mut self, op: Op, step: u32) -> QueryResult<()> {
+        let (op, step) = (op.0, key(step));
+        let row = "INSERT INTO torture_steps (op, step)";
+        self.send(format!("{row} VALUES ({op}, {step})")).await?;
+        Ok(())
     }
 }
 
@@ -148,6 +124,7 @@ async fn establish<C: AsyncStore, S: Store>(url: String) -> ConnectionResult<C> 
 
 macro_rules! async_store {
     ($connection:ty, $blocking:ty, $url:expr) => {
+        #[async_trait]
         impl AsyncStore for $connection {
             fn url(url: &str) -> String {
                 let of: fn(&str) -> String = $url;

@@ -14,6 +14,17 @@ pub(crate) enum Outcome {
     Skipped(String),
 }
 
+impl Outcome {
+    /// The outcome of a check that has found these problems.
+    pub(crate) fn of(problems: &[String]) -> Self {
+        if problems.is_empty() {
+            Self::Passed
+        } else {
+            Self::Failed(problems.join("; "))
+        }
+    }
+}
+
 /// Runs the command, which has to succeed.
 pub(crate) fn passes(command: &mut Command) -> Result<Outcome> {
     Ok(outcome(run::run(command)?))

@@ -1,6 +1,3 @@
--- Readers and the writer do not block each other. The setting is stored in the file.
-PRAGMA journal_mode = WAL;
-
 CREATE TABLE IF NOT EXISTS ingest_documents (
     seq INTEGER NOT NULL PRIMARY KEY,
     id TEXT NOT NULL,

@@ -22,7 +22,7 @@ pub(super) async fn check<C: Store>(
     next: Next,
 ) -> Response {
     let headers = request.headers();
-    if let Err(problem) = check_host(headers, &app.settings.hosts) {
+    if let Err(problem) = check_host(headers, &app.arguments.hosts) {
         return problem.into_response();
     }
     if !request.method().is_safe() {

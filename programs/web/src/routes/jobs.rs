@@ -51,17 +51,17 @@ pub(super) async fn start<C: Store>(
     let runtime = tokio::runtime::Handle::current();
     let started = app
         .blocking(move |app, call| {
-            let semaphore = Semaphore::new(&name, app.settings.permits);
+            let semaphore = Semaphore::new(&name, app.permits);
             // Before the request: one that is refused here is not a failure that the crate logs.
             semaphore.validate()?;
-            let lease = LeaseOptions::new(app.settings.lease).holder(holder);
+            let lease = LeaseOptions::new(app.arguments.lease()).holder(holder);
             let guard = app
                 .renewer
                 .stopped_by(&call.stop)
                 .try_acquire(&semaphore, &lease)?;
             drop(call.wait);
             let guard = guard.ok_or_else(|| {
-                let permits = app.settings.permits;
+                let permits = app.permits;
                 let detail = format!("{permits} jobs {name:?} run already");
                 Problem::temporary(StatusCode::TOO_MANY_REQUESTS, detail)
             })?;

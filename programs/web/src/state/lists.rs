@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use diesel_locks::chrono::{DateTime, Utc};
+use diesel_locks::limits::MAX_LISTED;
 use diesel_locks::{
     Error, HeldObjectLock, InspectExt, ListOptions, LockSession, SemaphoreInfo, SlotInfo,
 };
@@ -38,7 +39,7 @@ pub(super) struct Look {
 /// Asks for all that a snapshot needs.
 pub(super) fn look<C: Store>(conn: &mut C, engine: &str, with_locks: bool) -> Result<Look, Error> {
     let now_us = conn.now_us()?;
-    let all = ListOptions::new().limit(ListOptions::MAX_LIMIT);
+    let all = ListOptions::new().limit(MAX_LISTED);
     let semaphores = conn.semaphores(&all)?;
     let held = conn.held_slots(&all)?;
     let names: HashSet<&str> = held.iter().map(|slot| slot.semaphore.as_str()).collect();

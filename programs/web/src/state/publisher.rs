@@ -71,7 +71,7 @@ impl Publisher {
         let snapshot = Full {
             engine,
             instance: &app.instance,
-            guarded: app.settings.operator_token.is_some(),
+            guarded: app.arguments.operator_token.is_some(),
             semaphores: &self.lists.semaphores,
             rates: self
                 .window

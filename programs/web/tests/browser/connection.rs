@@ -2,11 +2,10 @@
 
 use diesel::connection::SimpleConnection;
 use diesel_locks::Semaphore;
-use program_test_support::processes::signal;
-use rustix::process::Signal;
+use program_support::testing::{Signal, signal};
 
+use super::instance::Instance;
 use super::page::Page;
-use super::service::Service;
 
 const COLLATE: Semaphore = Semaphore::from_static("collate", 1);
 
@@ -28,7 +27,7 @@ fn page_says_that_it_reconnects_and_recovers() {
     let age = "return /^[1-9]\\d* s$/.test(document.getElementById('age').textContent)";
     page.browser.wait("age", age, &[]);
 
-    page.service = Service::start(&page.url, &address, &[]);
+    page.service = Instance::start(&page.url, &["--listen", &address]);
     println!("live again after {:?}", page.wait_for_state("Live"));
     assert!(!page.shows("#stale"));
     let live = "return document.getElementById('announcements').textContent";

@@ -3,7 +3,7 @@
 use diesel_locks::Semaphore;
 use serde_json::json;
 
-use super::http;
+use super::client::post;
 use super::page::{Page, row};
 
 const COLLATE: Semaphore = Semaphore::from_static("collate", 2);
@@ -109,7 +109,7 @@ fn token_is_asked_for_and_a_wrong_one_is_a_problem() {
     page.wait_for_holder("collate", 1, "free");
     assert_eq!(page.held("collate"), 1);
     // Kept for the next one, also when the page is loaded again, until it is forgotten.
-    page.browser.open(&page.service.page());
+    page.reload();
     page.wait_for_holder("collate", 2, "node-2");
     page.browser.click("#forget");
     page.browser.click(&format!("{} button", row("collate", 2)));
@@ -119,7 +119,7 @@ fn token_is_asked_for_and_a_wrong_one_is_a_problem() {
     page.wait_for_holder("collate", 2, "free");
     page.hold(&COLLATE, "node-3");
     page.wait_for_holder("collate", 1, "node-3");
-    page.browser.open(&page.service.page());
+    page.reload();
     page.wait_for_holder("collate", 1, "node-3");
     page.browser.click(&format!("{} button", row("collate", 1)));
     assert!(!page.shows("#token"));
@@ -149,10 +149,8 @@ fn slot_is_released_by_the_fence_of_its_grant_only() {
     let slot = page.acquire(&COLLATE, "node-1");
     let fence = slot.fence();
     let path = "/admin/semaphores/collate/slots/1/release";
-    let release = |page: &Page<_>, query: &str| {
-        let answer = http::send(page.service.address, "POST", &format!("{path}{query}"), "");
-        answer.expect("an answer").status
-    };
+    let release =
+        |page: &Page<_>, query: &str| post(page.service.address, &format!("{path}{query}")).status;
     assert_eq!(release(&page, ""), 400);
     assert_eq!(release(&page, &format!("?fence={}", fence - 1)), 409);
     assert_eq!(page.held("collate"), 1);

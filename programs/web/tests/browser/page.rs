@@ -1,5 +1,6 @@
 //! The page with its service and a connection to the database, and what is on the page.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
@@ -9,13 +10,13 @@ use diesel_locks::{InspectExt, ListOptions, Slot, SlotInfo};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::service::Service;
+use super::instance::Instance;
 use super::webdriver::Browser;
 
 /// A service, its page in a browser, and a connection with which a test acquires slots.
 pub(crate) struct Page<C> {
     pub(crate) browser: Browser,
-    pub(crate) service: Service,
+    pub(crate) service: Instance,
     pub(crate) conn: C,
     pub(crate) url: String,
     directory: Option<TempDir>,
@@ -38,10 +39,10 @@ impl Page<SqliteConnection> {
 impl<C: Connection + SemaphoreExt> Page<C> {
     /// On the database of this URL.
     pub(crate) fn on(url: &str, arguments: &[&str]) -> Self {
-        let service = Service::start(url, "127.0.0.1:0", arguments);
+        let service = Instance::start_with_log(url, arguments, Stdio::null());
         let browser = Browser::start();
         browser.show_as(1280, 900, "light");
-        browser.open(&service.page());
+        browser.open(&format!("http://{}/", service.address));
         let page = Self {
             browser,
             service,
@@ -51,6 +52,12 @@ impl<C: Connection + SemaphoreExt> Page<C> {
         };
         page.wait_for_state("Live");
         page
+    }
+
+    /// Loads the page again.
+    pub(crate) fn reload(&self) {
+        self.browser
+            .open(&format!("http://{}/", self.service.address));
     }
 
     /// Acquires a slot for 30 s.

@@ -9,15 +9,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use diesel::prelude::*;
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use program_support::testing::OwnDatabase;
 
-use super::http;
+use super::client::{post, send};
 use super::page::Page;
 
 /// The arguments of the service.
-pub(crate) const ARGUMENTS: [&str; 6] = [
+const ARGUMENTS: [&str; 6] = [
     "--operator-token",
     "let me in",
     "--permits",
@@ -41,19 +44,20 @@ const COLLATE: [Job; 7] = [
 ];
 const REPORT: [Job; 3] = [("node-3", 21.0), ("node-1", 14.0), ("node-4", 17.5)];
 
-/// Keeps the service busy, and saves the pictures. `lockers`: how many sessions lock one object by turns.
-pub(crate) fn save<C: Connection + SemaphoreExt + ObjectLockExt>(page: &Page<C>, lockers: u32) {
+/// How many sessions lock one object by turns, and how many clients store one document.
+const LOCKERS: u32 = 3;
+
+/// Keeps the service busy, and saves the pictures.
+fn save(page: &Page<PgConnection>) {
     let ended = AtomicBool::new(false);
     let url = page.url.as_str();
     let address = page.service.address;
     thread::scope(|scope| {
-        for _ in 0..lockers {
-            scope.spawn(|| lock_by_turns::<C>(url, &ended));
-        }
-        for _ in 0..lockers {
+        for _ in 0..LOCKERS {
+            scope.spawn(|| lock_by_turns(url, &ended));
             scope.spawn(|| store_by_turns(address, &ended));
         }
-        scope.spawn(|| scan_by_turns::<C>(url, &ended));
+        scope.spawn(|| scan_by_turns(url, &ended));
         let mut jobs = [
             ("collate-logs", COLLATE.iter().cycle().peekable()),
             ("nightly-report", REPORT.iter().cycle().peekable()),
@@ -64,11 +68,10 @@ pub(crate) fn save<C: Connection + SemaphoreExt + ObjectLockExt>(page: &Page<C>,
                 for (name, jobs) in &mut jobs {
                     let (holder, seconds) = jobs.peek().expect("they start over");
                     let path = format!("/jobs/{name}?holder={holder}&seconds={seconds}");
-                    let answer = http::send(address, "POST", &path, "");
-                    if answer.is_ok_and(|answer| answer.status == 202) {
+                    if post(address, &path).status == 202 {
                         jobs.next();
                     }
-                    let _ = http::send(address, "POST", "/meetings/4711/passes", "");
+                    post(address, "/meetings/4711/passes");
                 }
                 thread::sleep(STEP);
             }
@@ -89,8 +92,8 @@ pub(crate) fn save<C: Connection + SemaphoreExt + ObjectLockExt>(page: &Page<C>,
 }
 
 /// Holds one object's lock now and then, for longer than the others can wait without being seen.
-fn lock_by_turns<C: Connection + ObjectLockExt>(url: &str, ended: &AtomicBool) {
-    let mut conn = C::establish(url).expect("the database answers");
+fn lock_by_turns(url: &str, ended: &AtomicBool) {
+    let mut conn = PgConnection::establish(url).expect("the database answers");
     while !ended.load(Ordering::Relaxed) {
         let wait = LockRequest::new(ObjectId::new("Invoice", "2026-117")).wait(Wait::AtMost(BUSY));
         let _ = conn.with_object_lock(wait, |_conn| {
@@ -104,13 +107,20 @@ fn lock_by_turns<C: Connection + ObjectLockExt>(url: &str, ended: &AtomicBool) {
 fn store_by_turns(address: SocketAddr, ended: &AtomicBool) {
     let document = "<document changed=\"2026-01-31T12:00:00Z\"/>";
     while !ended.load(Ordering::Relaxed) {
-        let _ = http::send(address, "PUT", "/documents/4711?hold_ms=700", document);
+        send(
+            address,
+            "PUT",
+            "/documents/4711?hold_ms=700",
+            &[],
+            document.as_bytes(),
+        )
+        .answer();
     }
 }
 
 /// Holds the only slot of a semaphore, as different holders.
-fn scan_by_turns<C: Connection + SemaphoreExt>(url: &str, ended: &AtomicBool) {
-    let mut conn = C::establish(url).expect("the database answers");
+fn scan_by_turns(url: &str, ended: &AtomicBool) {
+    let mut conn = PgConnection::establish(url).expect("the database answers");
     let semaphore = Semaphore::from_static("document:Invoice/2026-117", 1);
     for holder in ["scanner-berlin", "<script>alert(1)</script>", "archive"]
         .iter()
@@ -134,42 +144,13 @@ fn save_one(name: &str, base64: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../docs")
         .join(name);
-    fs::write(&path, decoded(base64)).expect("a file");
+    fs::write(&path, BASE64_STANDARD.decode(base64).expect("Base64")).expect("a file");
     println!("{}", path.display());
-}
-
-/// Decodes Base64.
-fn decoded(base64: &str) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(base64.len() / 4 * 3);
-    let (mut bits, mut count) = (0_u32, 0);
-    for character in base64.bytes() {
-        let value = match character {
-            b'A'..=b'Z' => character - b'A',
-            b'a'..=b'z' => character - b'a' + 26,
-            b'0'..=b'9' => character - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => continue,
-        };
-        bits = bits << 6 | u32::from(value);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count & 0xff).to_le_bytes()[0]);
-        }
-    }
-    bytes
-}
-
-#[test]
-fn base64_is_decoded() {
-    assert_eq!(decoded("bG9ja3M="), b"locks");
-    assert_eq!(decoded("/+8="), [0xff, 0xef]);
 }
 
 #[test]
 #[ignore = "writes the pictures in docs; takes a minute"]
-fn pictures_on_sqlite() {
-    // A held object lock would stop all other writers.
-    save(&Page::on_sqlite(&ARGUMENTS), 0);
+fn pictures_on_postgres() {
+    let database = OwnDatabase::<PgConnection>::create("PG_DATABASE_URL");
+    save(&Page::on(&database.url, &ARGUMENTS));
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::http;
+use super::client;
 
 /// How long a test waits for the page to change.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -124,7 +124,7 @@ impl Browser {
         let element = self.element(selector);
         let computed = |what: &str| {
             let path = format!("{}/element/{element}/computed{what}", self.session);
-            let answer = http::send(self.address, "GET", &path, "").expect("chromedriver answers");
+            let answer = client::get(self.address, &path);
             let value = answer.json()["value"].take();
             value.as_str().unwrap_or_default().to_owned()
         };
@@ -192,8 +192,8 @@ impl Browser {
     }
 
     fn command(&self, method: &str, path: &str, body: &Value) -> Value {
-        let answer = http::send(self.address, method, path, &body.to_string())
-            .expect("chromedriver answers");
+        let answer =
+            client::send(self.address, method, path, &[], body.to_string().as_bytes()).answer();
         assert_eq!(answer.status, 200, "{method} {path}: {answer:?}");
         answer.json()["value"].take()
     }
@@ -203,7 +203,8 @@ impl Drop for Browser {
     fn drop(&mut self) {
         if !self.session.is_empty() {
             // Ends the browser; without it, its processes would outlive the driver.
-            let _ = http::send(self.address, "DELETE", &self.session, "");
+            let sent = client::try_send(self.address, "DELETE", &self.session, &[], b"");
+            let _ = sent.and_then(client::Sent::try_answer);
         }
         let _ = self.driver.kill();
         let _ = self.driver.wait();

@@ -1,6 +1,6 @@
 //! A small HTTP client: it can hang up, and does nothing that is not in the test.
 
-use std::io::{Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -20,9 +20,7 @@ pub(crate) struct Answer {
 impl Answer {
     /// The value of a header.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
-        let mut values = lines.filter(|(line, _)| line.eq_ignore_ascii_case(name));
-        values.next().map(|(_, value)| value)
+        header(&self.head, name)
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -50,19 +48,22 @@ pub(crate) struct Sent(TcpStream);
 
 impl Sent {
     /// Waits for the answer.
-    pub(crate) fn answer(mut self) -> Answer {
-        let mut bytes = Vec::new();
-        self.0.read_to_end(&mut bytes).expect("an answer");
-        let text = String::from_utf8(bytes).expect("UTF-8");
-        let (head, body) = text
-            .split_once("\r\n\r\n")
-            .unwrap_or_else(|| panic!("no answer: {text}"));
+    pub(crate) fn answer(self) -> Answer {
+        self.try_answer().expect("an answer")
+    }
+
+    pub(crate) fn try_answer(self) -> io::Result<Answer> {
+        let mut answer = BufReader::new(self.0);
+        let mut head = String::new();
+        while answer.read_line(&mut head)? > 2 {}
+        // Not every server closes the connection.
+        let length = header(&head, "content-length").and_then(|length| length.parse().ok());
+        let mut body = String::new();
+        let mut rest = answer.take(length.unwrap_or(u64::MAX));
+        rest.read_to_string(&mut body)?;
         let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
-        Answer {
-            status: status.unwrap_or_else(|| panic!("no status: {head}")),
-            head: head.to_owned(),
-            body: body.to_owned(),
-        }
+        let status = status.ok_or_else(|| io::Error::other(format!("no status: {head}")))?;
+        Ok(Answer { status, head, body })
     }
 
     /// This end of the connection.
@@ -77,6 +78,13 @@ impl Sent {
     }
 }
 
+/// The value of a header.
+fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    let mut lines = head.lines().filter_map(|line| line.split_once(':'));
+    let found = lines.find(|(line, _)| line.eq_ignore_ascii_case(name));
+    found.map(|(_, value)| value.trim())
+}
+
 /// Sends a request.
 pub(crate) fn send(
     address: SocketAddr,
@@ -85,8 +93,18 @@ pub(crate) fn send(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> Sent {
-    let mut stream = TcpStream::connect(address).expect("the instance listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    try_send(address, method, path, headers, body).expect("the server listens and reads")
+}
+
+pub(crate) fn try_send(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> io::Result<Sent> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
     let mut head = format!(
         "{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n",
         body.len()
@@ -98,9 +116,8 @@ pub(crate) fn send(
         head.extend([name, ": ", value, "\r\n"]);
     }
     head.push_str("\r\n");
-    let request = [head.as_bytes(), body].concat();
-    stream.write_all(&request).expect("the instance reads");
-    Sent(stream)
+    stream.write_all(&[head.as_bytes(), body].concat())?;
+    Ok(Sent(stream))
 }
 
 pub(crate) fn get(address: SocketAddr, path: &str) -> Answer {

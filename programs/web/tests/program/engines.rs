@@ -1,5 +1,18 @@
 //! Each scenario on each engine.
 
+/// Tests of these scenarios on a server.
+macro_rules! tests_on_server {
+    ($connection:ty, $variable:literal: $($scenario:ident),* $(,)?) => {
+        $(
+            #[test]
+            fn $scenario() {
+                type Own = program_support::testing::OwnDatabase<$connection>;
+                crate::scenarios::$scenario::<$connection>(&Own::create($variable).url);
+            }
+        )*
+    };
+}
+
 /// Tests of these scenarios. Those after `servers` need a server.
 macro_rules! tests {
     (everywhere: [$($everywhere:ident),* $(,)?], servers: [$($servers:ident),* $(,)?] $(,)?) => {
@@ -17,49 +30,17 @@ macro_rules! tests {
 
         #[cfg(feature = "postgres")]
         mod postgres {
-            $(
-                #[test]
-                fn $everywhere() {
-                    type C = diesel::PgConnection;
-                    let database = program_test_support::OwnDatabase::<C>::create("PG_DATABASE_URL");
-                    crate::scenarios::$everywhere::<C>(&database.url);
-                }
-            )*
-            $(
-                #[test]
-                fn $servers() {
-                    type C = diesel::PgConnection;
-                    let database = program_test_support::OwnDatabase::<C>::create("PG_DATABASE_URL");
-                    crate::scenarios::$servers::<C>(&database.url);
-                }
-            )*
-
-            #[test]
-            fn the_page_says_that_a_table_is_locked() {
-                type C = diesel::PgConnection;
-                let database = program_test_support::OwnDatabase::<C>::create("PG_DATABASE_URL");
-                crate::scenarios::the_page_says_that_a_table_is_locked(&database.url);
-            }
+            tests_on_server!(
+                diesel::PgConnection, "PG_DATABASE_URL":
+                $($everywhere,)* $($servers,)* the_page_says_that_a_table_is_locked,
+            );
         }
 
         #[cfg(feature = "mysql")]
         mod mysql {
-            $(
-                #[test]
-                fn $everywhere() {
-                    type C = diesel::MysqlConnection;
-                    let database = program_test_support::OwnDatabase::<C>::create("MYSQL_DATABASE_URL");
-                    crate::scenarios::$everywhere::<C>(&database.url);
-                }
-            )*
-            $(
-                #[test]
-                fn $servers() {
-                    type C = diesel::MysqlConnection;
-                    let database = program_test_support::OwnDatabase::<C>::create("MYSQL_DATABASE_URL");
-                    crate::scenarios::$servers::<C>(&database.url);
-                }
-            )*
+            tests_on_server!(
+                diesel::MysqlConnection, "MYSQL_DATABASE_URL": $($everywhere,)* $($servers),*
+            );
         }
     };
 }
@@ -83,7 +64,6 @@ tests! {
         releases_do_not_depend_on_waiting_requests,
         instances_share_their_permits,
         instances_are_told_apart_by_their_names,
-        released_slots_are_free_after_their_minimum_hold_time,
     ],
     servers: [
         the_service_recovers_with_its_database,

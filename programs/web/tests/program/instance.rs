@@ -6,8 +6,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use program_test_support::processes::signal;
-use rustix::process::Signal;
+use program_support::testing::{Signal, signal, wait_until};
 use serde_json::Value;
 
 use crate::client::get;
@@ -107,21 +106,22 @@ impl Instance {
 
     /// Waits for its end.
     pub(crate) fn wait(&mut self) -> ExitStatus {
-        let started = Instant::now();
-        loop {
-            if let Some(status) = self.process.try_wait().expect("a process") {
-                return status;
-            }
-            assert!(started.elapsed() < PATIENCE, "web does not end");
-            thread::sleep(Duration::from_millis(10));
-        }
+        let mut status = None;
+        wait_until("web has ended", || {
+            status = self.process.try_wait().expect("a process");
+            status.is_some()
+        });
+        status.expect("it has ended")
     }
 }
 
 fn command(url: &str, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_web"));
+    if !more.contains(&"--listen") {
+        command.args(["--listen", "127.0.0.1:0"]);
+    }
     command
-        .args(["--listen", "127.0.0.1:0", "--database-url", url])
+        .args(["--database-url", url])
         .args(more)
         .env_remove("OPERATOR_TOKEN");
     command

@@ -4,8 +4,7 @@ mod client;
 mod engines;
 mod holder;
 mod instance;
+mod measure;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod proxy;
 mod scenarios;
-#[cfg(target_os = "linux")]
-mod tcp;

@@ -18,7 +18,7 @@ use tokio_postgres::{Config, NoTls};
 const MOST_POLLS: usize = 100;
 
 /// `None` if the set-up needs more than [`Server`] answers.
-pub(super) fn connection() -> Option<AsyncPgConnection> {
+pub(crate) fn connection() -> Option<AsyncPgConnection> {
     let mut set_up = pin!(unconstrained(set_up()));
     let mut context = Context::from_waker(Waker::noop());
     for _ in 0..MOST_POLLS {

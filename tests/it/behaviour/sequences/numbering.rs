@@ -222,7 +222,8 @@ pub(crate) fn failed_draw_is_retried_on_its_connection<B: Backend>() {
     in_own_transaction::<B, _>(&mut holder, |conn| conn.next_number(&sequence)).expect("new");
     begin(&mut holder);
     assert_eq!(holder.next_number(&sequence).expect("free"), 2);
-    let (holds, released) = channel();
+    let (failed, have_failed) = channel();
+    let (roll_back, rolled_back) = channel::<()>();
     let theirs = {
         let (database, sequence) = (Arc::clone(&database), sequence.clone());
         spawn(move || {
@@ -233,11 +234,14 @@ pub(crate) fn failed_draw_is_retried_on_its_connection<B: Backend>() {
                 let error = conn.transaction(draw).expect_err("another has drawn");
                 assert!(error.is_timeout(), "{error:?}");
             }
-            holds.send(()).expect("the test waits for it");
+            failed.send(()).expect("the test waits for it");
+            // The draw would wait no longer than its session's limit.
+            rolled_back.recv_timeout(LONG).expect("the test says when");
             in_own_transaction::<B, _>(&mut conn, |conn| conn.next_number(&sequence)).expect("free")
         })
     };
-    released.recv_timeout(LONG).expect("no draw hangs");
+    have_failed.recv_timeout(LONG).expect("no draw hangs");
     crate::support::threads::roll_back(&mut holder);
+    roll_back.send(()).expect("the other session waits for it");
     assert_eq!(result_of(&theirs), 2);
 }

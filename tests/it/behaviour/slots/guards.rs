@@ -13,10 +13,11 @@ use diesel_locks::{Error, InspectExt, LeaseState, LockPool, SlotGuard, SlotRenew
 use super::{HOUR, acquire, is_full, one_hour, single_slot, slots_of};
 use crate::subprocess::{LEASE, RENEWED_LEASE, SUBPROCESS_GUARDS, Subprocess};
 use crate::support::Backend;
+use crate::support::R2d2;
 use crate::support::threads::{LONG, begin, loss_of, roll_back};
 
 /// A renewer with a pool of its own.
-pub(crate) fn renewer<B: Backend>(database: &B, connections: u32) -> SlotRenewer<B::Conn> {
+pub(crate) fn renewer<B: Backend>(database: &B, connections: u32) -> SlotRenewer<R2d2<B::Conn>> {
     SlotRenewer::new(database.pool(connections))
 }
 
@@ -43,7 +44,7 @@ pub(crate) fn await_release<B: Backend>(conn: &mut B::Conn) {
 
 /// A guard of a slot that is free.
 pub(crate) fn guarded<B: Backend>(
-    renewer: &SlotRenewer<B::Conn>,
+    renewer: &SlotRenewer<R2d2<B::Conn>>,
     semaphore: &Semaphore,
     lease: &LeaseOptions,
 ) -> SlotGuard {

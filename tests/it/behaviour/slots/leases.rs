@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use diesel_locks::limits::{LONGEST_LEASE, LONGEST_WAIT};
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, InspectExt, LeaseState, Slot};
 
@@ -223,12 +224,12 @@ pub(crate) fn short_lease_expires<B: Backend>() {
     assert_lost(conn.renew_slot(&mut slot, HOUR));
     conn.release_slot(next).expect("ours");
     let longest = conn
-        .try_acquire_slot(&single_slot(), LeaseOptions::new(LeaseOptions::LONGEST))
+        .try_acquire_slot(&single_slot(), LeaseOptions::new(LONGEST_LEASE))
         .expect("an answer")
         .expect("free");
     let held = &conn.held_slots(&slots_of(single_slot())).expect("rows")[0];
     let lasts = held.expires_at - held.acquired_at;
-    assert_eq!(lasts.to_std().expect("later"), LeaseOptions::LONGEST);
+    assert_eq!(lasts.to_std().expect("later"), LONGEST_LEASE);
     conn.release_slot(longest).expect("ours");
 }
 
@@ -239,7 +240,7 @@ pub(crate) fn unusable_leases_are_refused<B: Backend>() {
     for duration in [
         Duration::ZERO,
         Duration::from_micros(999),
-        LeaseOptions::LONGEST + Duration::from_nanos(1),
+        LONGEST_LEASE + Duration::from_nanos(1),
         Duration::MAX,
     ] {
         let refused = conn.try_acquire_slot(&single_slot(), LeaseOptions::new(duration));
@@ -311,7 +312,7 @@ pub(crate) fn waiter_gets_the_slot_when_it_is_released<B: Backend>() {
     assert!(error.to_string().contains("\"one\" (1 permit)"), "{error}");
     assert!(started.elapsed() >= asked);
     let error = conn
-        .acquire_slot(&single_slot(), one_hour(), Wait::AtMost(Wait::LONGEST * 2))
+        .acquire_slot(&single_slot(), one_hour(), Wait::AtMost(LONGEST_WAIT * 2))
         .expect_err("too long");
     assert!(matches!(error, Error::InvalidWait { .. }), "{error:?}");
 

@@ -12,8 +12,8 @@ use diesel_locks::{Error, LockPool};
 
 use super::{acquire, one_hour, single_slot};
 use crate::support::Backend;
-use crate::support::backend::fresh_name;
 use crate::support::threads::{LONG, result_of, spawn, until};
+use crate::support::urls::fresh_name;
 
 /// The first of them asks for all.
 pub(crate) fn query_rate_does_not_grow_with_waiters<B: Backend>() {

@@ -57,7 +57,7 @@ pub(crate) struct Operation<'a> {
     pub(crate) client: Client,
     pub(crate) task: &'a Task,
     pub(crate) began: Moment,
-    /// Whether requests of its `AsyncLockPool` waited without a connection when it began.
+    /// Whether requests of its `LockPool` waited without a connection when it began.
     pub(crate) queued: bool,
     /// Once for each attempt that got so far.
     pub(crate) entered: Vec<Entered>,

@@ -10,11 +10,11 @@ pub enum Client {
     R2d2,
     /// A connection of diesel-async, of a pool of deadpool.
     Deadpool,
-    /// `AsyncLockPool` with a pool of deadpool.
+    /// `LockPool` with a pool of deadpool.
     DeadpoolLockPool,
     /// A connection of diesel-async, of a pool of bb8.
     Bb8,
-    /// `AsyncLockPool` with a pool of bb8.
+    /// `LockPool` with a pool of bb8.
     Bb8LockPool,
 }
 

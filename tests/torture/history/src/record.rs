@@ -78,7 +78,7 @@ pub enum Record {
         /// When.
         at: Moment,
     },
-    /// When it asked for it, so many requests of its `AsyncLockPool` had not got what they asked for that some of them
+    /// When it asked for it, so many requests of its `LockPool` had not got what they asked for that some of them
     /// had no connection.
     Queued {
         /// Which operation.

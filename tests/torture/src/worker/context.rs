@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_locks::SlotRenewer;
 use torture_history::Writer;
 
@@ -14,7 +15,7 @@ use crate::store::Store;
 pub(crate) struct WorkerContext<C: Store> {
     pub(crate) job: Job,
     pub(crate) pool: Connections<C>,
-    pub(crate) renewer: SlotRenewer<C>,
+    pub(crate) renewer: SlotRenewer<Pool<ConnectionManager<C>>>,
     pub(crate) history: Arc<Writer>,
     pub(super) operations: AtomicU32,
     pub(super) is_over: AtomicBool,

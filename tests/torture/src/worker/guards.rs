@@ -99,7 +99,8 @@ pub(crate) fn hand_over<C: Store>(
         let (semaphore, stop) = (&semaphore, &stop);
         let elected = scope.spawn(move || {
             let lease = lease(context, lease_ms);
-            standby.run_as_leader(semaphore, &lease, stop, |_| -> Result<(), Failure> {
+            let standby = standby.stopped_by(stop);
+            standby.run_as_leader(semaphore, &lease, |_| -> Result<(), Failure> {
                 let handed_over = operation.guard(GuardEvent::HandedOver);
                 // Nobody waits for it when the time is up.
                 let _ = leads.send(());

@@ -154,7 +154,8 @@ pub(crate) fn without_guard<C: Store>(
     };
     operation.entered(Some(held(context, &slot)))?;
     if workload.percent(10) {
-        workload.pause(lease_ms * 3 / 2);
+        // Longer than the lease by the time that the next holder needs to acquire the slot and write, also on a busy machine.
+        workload.pause(lease_ms * 3);
     } else {
         workload.pause(5);
     }

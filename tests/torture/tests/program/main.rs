@@ -158,14 +158,15 @@ fn is_found(variable: Option<&str>, sabotage: &str, kinds: &[&str]) {
 
 /// As [`is_found`], with these faults.
 fn is_found_with(variable: Option<&str>, faults: &str, sabotage: &str, kinds: &[&str]) {
+    let expected: BTreeSet<String> = kinds.iter().map(ToString::to_string).collect();
+    let mut found = BTreeSet::new();
     for seconds in [3, 6, 12, 24, 48] {
         let options = ["--faults", faults, "--sabotage", sabotage];
         let (line, success) = run(variable, seconds, &options);
-        let found = line.found();
-        let expected: BTreeSet<&str> = kinds.iter().copied().collect();
-        let others: BTreeSet<&str> = found.difference(&expected).copied().collect();
+        found = line.found().into_iter().map(ToOwned::to_owned).collect();
+        let mut others = found.difference(&expected);
         assert!(
-            others.iter().all(|kind| OF_TIME.contains(kind)),
+            others.all(|kind| OF_TIME.contains(&kind.as_str())),
             "{sabotage}: {found:?} and not only {expected:?}\n{}",
             line.printed
         );
@@ -183,7 +184,7 @@ fn is_found_with(variable: Option<&str>, faults: &str, sabotage: &str, kinds: &[
             return;
         }
     }
-    panic!("{sabotage}: not found");
+    panic!("{sabotage}: the longest run found {found:?}");
 }
 
 /// A run with these faults, each of which takes place, finds nothing. A run in which one did not is followed by a
@@ -273,6 +274,16 @@ fn a_run_that_fails_keeps_its_histories() {
     assert!(kept.join("1.history").exists());
 }
 
+/// Tests of these names: the sabotage, and the kinds of violations that are found.
+macro_rules! found {
+    ($($test:ident: $sabotage:literal => $kinds:expr,)*) => {$(
+        #[test]
+        fn $test() {
+            is_found(VARIABLE, $sabotage, $kinds);
+        }
+    )*};
+}
+
 macro_rules! tests_on {
     ($engine:ident, $name:literal, $variable:expr, $faults:literal, $left:expr, $dropped:literal) => {
         mod $engine {
@@ -280,73 +291,24 @@ macro_rules! tests_on {
 
             const VARIABLE: Option<&str> = $variable;
 
-            #[test]
-            fn no_lock_is_found() {
-                is_found(
-                    VARIABLE,
-                    "no-lock",
-                    &["lost_updates", "overlapping_holders"],
-                );
-            }
-
-            #[test]
-            fn a_stale_read_is_found() {
-                is_found(VARIABLE, "stale-read", &["lost_updates"]);
-            }
-
-            #[test]
-            fn no_fence_is_found() {
-                is_found(VARIABLE, "no-fence", &["stale_writes"]);
-            }
-
-            #[test]
-            fn over_capacity_is_found() {
-                is_found(VARIABLE, "over-capacity", &["over_capacity"]);
-            }
-
-            #[test]
-            fn a_leaky_sequence_is_found() {
-                is_found(VARIABLE, "leaky-sequence", &["sequence_gaps"]);
-            }
-
-            #[test]
-            fn an_unrenewed_lease_is_found() {
-                is_found(VARIABLE, "no-renewal", &["lost_leases"]);
-            }
-
-            #[test]
-            fn a_loss_reported_as_success_is_found() {
-                is_found(VARIABLE, "loss-as-success", &["unreported_losses"]);
-            }
-
-            #[test]
-            fn a_lock_left_by_a_panic_is_found() {
-                is_found(VARIABLE, "lock-after-panic", $left);
+            found! {
+                no_lock_is_found: "no-lock" => &["lost_updates", "overlapping_holders"],
+                a_stale_read_is_found: "stale-read" => &["lost_updates"],
+                no_fence_is_found: "no-fence" => &["stale_writes"],
+                over_capacity_is_found: "over-capacity" => &["over_capacity"],
+                a_leaky_sequence_is_found: "leaky-sequence" => &["sequence_gaps"],
+                an_unrenewed_lease_is_found: "no-renewal" => &["lost_leases"],
+                a_loss_reported_as_success_is_found: "loss-as-success" => &["unreported_losses"],
+                a_lock_left_by_a_panic_is_found: "lock-after-panic" => $left,
+                a_fence_that_grows_in_its_slot_only_is_found: "fence-per-slot" => &["fences"],
+                transactions_whose_slots_ignore_leases_are_found: "slot-ignores-leases" => &["over_capacity"],
+                a_guard_that_does_not_report_its_loss_is_found: "silent-guard" => &["unreported_losses"],
+                releases_that_are_not_handed_over_are_found: "no-hand-over" => &["late_hand_overs"],
             }
 
             #[test]
             fn a_transaction_left_by_a_dropped_future_is_found() {
                 is_found_with(VARIABLE, "drop", "no-rollback-on-drop", &[$dropped]);
-            }
-
-            #[test]
-            fn a_fence_that_grows_in_its_slot_only_is_found() {
-                is_found(VARIABLE, "fence-per-slot", &["fences"]);
-            }
-
-            #[test]
-            fn transactions_whose_slots_ignore_leases_are_found() {
-                is_found(VARIABLE, "slot-ignores-leases", &["over_capacity"]);
-            }
-
-            #[test]
-            fn a_guard_that_does_not_report_its_loss_is_found() {
-                is_found(VARIABLE, "silent-guard", &["unreported_losses"]);
-            }
-
-            #[test]
-            fn releases_that_are_not_handed_over_are_found() {
-                is_found(VARIABLE, "no-hand-over", &["late_hand_overs"]);
             }
 
             #[test]

@@ -1,10 +1,9 @@
 //! A database that is down.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use program_support::testing::wait_until;
 
 use crate::client::{get, send_document};
-use crate::instance::{Instance, PATIENCE};
+use crate::instance::Instance;
 use crate::proxy::Proxy;
 
 pub(crate) fn the_service_recovers_with_its_database<C>(url: &str) {
@@ -22,15 +21,13 @@ pub(crate) fn the_service_recovers_with_its_database<C>(url: &str) {
     answer.assert_problem(503, "");
     instance.await_state(|state| state["error"].is_string());
     proxy.restore();
-    let started = Instant::now();
-    while get(instance.address, "/health").status != 200 {
-        assert!(started.elapsed() < PATIENCE, "no recovery");
-        thread::sleep(Duration::from_millis(50));
-    }
+    wait_until("it is healthy", || {
+        get(instance.address, "/health").status == 200
+    });
     // r2d2 opens a connection of the other pool after a pause of its own.
-    while send_document(instance.address, "a", 2).answer().status == 503 {
-        assert!(started.elapsed() < PATIENCE, "no recovery");
-    }
+    wait_until("it stores", || {
+        send_document(instance.address, "a", 2).answer().status != 503
+    });
     instance.await_state(|state| state["error"].is_null());
     assert!(
         get(instance.address, "/documents/a")
@@ -52,17 +49,15 @@ pub(crate) fn a_silent_network_is_left_behind<C>(url: &str) {
     let health = get(instance.address, "/health");
     health.assert_problem(503, "the database does not answer");
     proxy.restore_new();
-    let started = Instant::now();
-    while get(instance.address, "/health").status != 200 {
-        assert!(started.elapsed() < PATIENCE, "no recovery");
-        thread::sleep(Duration::from_millis(50));
-    }
+    wait_until("it is healthy", || {
+        get(instance.address, "/health").status == 200
+    });
     instance.await_state(|state| state["error"].is_null());
 }
 
 /// A look waits for a locked table without an error.
 #[cfg(feature = "postgres")]
-pub(crate) fn the_page_says_that_a_table_is_locked(url: &str) {
+pub(crate) fn the_page_says_that_a_table_is_locked<C>(url: &str) {
     use diesel::connection::SimpleConnection;
     use diesel::prelude::*;
 

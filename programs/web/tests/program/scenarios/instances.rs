@@ -1,10 +1,5 @@
 //! What instances on one database share, and what tells them apart.
 
-use std::time::Duration;
-
-use diesel::prelude::*;
-use diesel_locks::prelude::*;
-
 use crate::client::post;
 use crate::instance::Instance;
 
@@ -64,34 +59,4 @@ pub(crate) fn instances_are_told_apart_by_their_names<C>(url: &str) {
         let (code, text) = Instance::refused(url, &["--name", name]);
         assert_eq!(code, Some(2), "{name:?}: {text}");
     }
-}
-
-pub(crate) fn released_slots_are_free_after_their_minimum_hold_time<C>(url: &str)
-where
-    C: SemaphoreExt + Connection,
-{
-    let instance = Instance::start(url, &[]);
-    let mut conn = C::establish(url).expect("the database answers");
-    let hour = Duration::from_secs(3600);
-    let lease = LeaseOptions::new(hour).hold_at_least(hour).holder("node-1");
-    let semaphore = Semaphore::from_static("nightly", 1);
-    let slot = conn.acquire_slot(&semaphore, lease, Wait::AtMost(hour));
-    let slot = slot.expect("it is free");
-    let shows = |state: &'static str| {
-        instance.await_state(|all| {
-            let slot = &all["semaphores"][0]["slots"][0];
-            slot["state"] == state && slot["holder"] == "node-1"
-        });
-    };
-    shows("held");
-    conn.release_slot(slot).expect("it is held");
-    shows("released");
-    let state = instance.state();
-    let slot = &state["semaphores"][0]["slots"][0];
-    assert!(
-        slot["free_us"].as_i64() > state["now_us"].as_i64(),
-        "{state}"
-    );
-    // It has ended, as the list of the last minute says.
-    instance.await_state(|state| state["handovers"][0]["to_us"].is_i64());
 }

@@ -1,6 +1,10 @@
 //! An instance that ends.
 
 #[cfg(target_os = "linux")]
+use std::fs;
+#[cfg(target_os = "linux")]
+use std::net::SocketAddr;
+#[cfg(target_os = "linux")]
 use std::time::Instant;
 
 use diesel::prelude::*;
@@ -12,7 +16,7 @@ use crate::client::{get, post, send_document};
 use crate::holder::Holder;
 use crate::instance::Instance;
 #[cfg(target_os = "linux")]
-use crate::{instance::PATIENCE, tcp};
+use crate::instance::PATIENCE;
 
 pub(crate) fn sigterm_releases_slots_and_ends_waits<C: ObjectLockExt + Connection>(url: &str) {
     // Without the release, the slots are free after an hour.
@@ -75,14 +79,30 @@ fn a_listener_that_does_not_read_is_not_waited_for() {
 fn await_stall(instance: &Instance, listener: &Sent) {
     let started = Instant::now();
     loop {
-        let before = tcp::unsent(instance.address, listener.local_address());
+        let before = unsent(instance.address, listener.local_address());
         let now = || instance.state()["now_us"].as_i64();
         let later = now().map(|now| now + 2_000_000);
         instance.await_state(|state| state["now_us"].as_i64() > later);
-        let after = tcp::unsent(instance.address, listener.local_address());
+        let after = unsent(instance.address, listener.local_address());
         if before > 0 && before == after {
             return;
         }
         assert!(started.elapsed() < PATIENCE, "{before} {after}");
     }
+}
+
+/// The bytes that one end of a connection of this machine has written, and the other end has not received.
+#[cfg(target_os = "linux")]
+fn unsent(from: SocketAddr, to: SocketAddr) -> u64 {
+    let table = fs::read_to_string("/proc/net/tcp").expect("Linux");
+    let ports = [from.port(), to.port()];
+    let found = table.lines().skip(1).find_map(|line| {
+        // Its number, the address of this end, that of the other, the state, and the lengths of its queues.
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        let port = |column: &str| u16::from_str_radix(column.rsplit_once(':')?.1, 16).ok();
+        let is_it = port(columns[1]) == Some(ports[0]) && port(columns[2]) == Some(ports[1]);
+        let (unsent, _) = columns[4].split_once(':')?;
+        is_it.then(|| u64::from_str_radix(unsent, 16).ok())?
+    });
+    found.expect("it is connected")
 }

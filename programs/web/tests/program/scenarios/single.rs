@@ -49,142 +49,70 @@ pub(crate) fn the_wait_for_a_lock_ends<C: ObjectLockExt + Connection>(url: &str)
     holder.release();
 }
 
-/// Method, path, headers and body; status, and a part of the problem's detail.
-type Case<'a> = (
-    &'a str,
-    &'a str,
-    &'a [(&'a str, &'a str)],
-    &'a str,
-    u16,
-    &'a str,
-);
-
-#[allow(clippy::too_many_lines, reason = "one table")]
 pub(crate) fn errors_are_problems<C>(url: &str) {
     let mut stderr_file = tempfile::tempfile().expect("a file");
     let stderr = Stdio::from(stderr_file.try_clone().expect("a file"));
     let mut instance = Instance::start_with_log(url, &["--max-body", "1000"], stderr);
-    let json: &[(&str, &str)] = &[("Content-Type", "application/json")];
+    let ask = |method, path: &str, headers: &[_], body: &str, status, detail: &str| {
+        let answer = send(instance.address, method, path, headers, body.as_bytes()).answer();
+        println!("{method} {path}: {answer:?}");
+        answer.assert_problem(status, detail);
+        let policy = answer.header("content-security-policy").expect("a policy");
+        assert!(policy.contains("default-src 'none'"), "{policy}");
+    };
+    let json = ("Content-Type", "application/json");
+    let gzip = &[json, ("Content-Encoding", "gzip")];
     let long = "a".repeat(256);
     let large = document(1).replace("<line>", &format!("<line>{}", "x".repeat(2000)));
     let changed = document(1);
     let doctype = format!("<!DOCTYPE order [<!ENTITY a 'b'>]>{changed}");
-    let gzip: &[(&str, &str)] = &[
-        ("Content-Type", "application/json"),
-        ("Content-Encoding", "gzip"),
-    ];
     let poor = r#"{"from":1,"to":2,"amount":1001}"#;
-    let cases: &[Case<'_>] = &[
-        ("GET", "/nowhere", &[], "", 404, "/nowhere"),
-        ("DELETE", "/documents/a", &[], "", 405, "/documents/a"),
-        (
-            "PUT",
-            "/documents/a",
-            &[],
-            "no XML",
-            400,
-            "not well-formed XML",
-        ),
-        ("PUT", "/documents/a", &[], "<a/>", 422, "changed"),
-        ("PUT", "/documents/a", &[], &doctype, 422, "document type"),
-        ("PUT", "/documents/a", gzip, &changed, 415, "\"gzip\""),
-        ("POST", "/transfers", gzip, poor, 415, "\"gzip\""),
-        ("PUT", "/documents/a", &[], &large, 413, "1000 bytes"),
-        (
-            "PUT",
-            "/documents/a?hold_ms=x",
-            &[],
-            &changed,
-            400,
-            "hold_ms",
-        ),
-        (
-            "PUT",
-            "/documents/a?hold_ms=50001",
-            &[],
-            &changed,
-            400,
-            "50000",
-        ),
-        ("PUT", "/documents/%FF", &[], &changed, 400, ""),
-        ("PUT", "/documents/a%00b", &[], &changed, 400, "NUL"),
-        (
-            "PUT",
-            &format!("/documents/{long}"),
-            &[],
-            &changed,
-            400,
-            "255",
-        ),
-        ("GET", "/documents/absent", &[], "", 404, "absent"),
-        ("POST", "/transfers", json, "{", 400, "JSON"),
-        ("POST", "/transfers", json, r#"{"from":1}"#, 422, "to"),
-        ("POST", "/transfers", &[], poor, 415, "application/json"),
-        (
-            "POST",
-            "/transfers",
-            json,
-            poor,
-            422,
-            "account 1 has 1000, not 1001",
-        ),
-        (
-            "POST",
-            "/transfers",
-            json,
-            r#"{"from":1,"to":99,"amount":1}"#,
-            404,
-            "no account 99",
-        ),
-        (
-            "POST",
-            "/transfers",
-            json,
-            r#"{"from":1,"to":2,"amount":0}"#,
-            422,
-            "amount=0",
-        ),
-        (
-            "POST",
-            "/transfers",
-            json,
-            r#"{"from":1,"to":1,"amount":1}"#,
-            422,
-            "both 1",
-        ),
-        (
-            "POST",
-            &format!("/meetings/{long}/passes"),
-            &[],
-            "",
-            400,
-            "255",
-        ),
-        ("POST", &format!("/jobs/{long}"), &[], "", 400, "255"),
-        (
-            "POST",
-            &format!("/jobs/a?holder={long}"),
-            &[],
-            "",
-            400,
-            "255",
-        ),
-        ("POST", "/jobs/a?holder=a%0Ab", &[], "", 400, "control"),
-        ("POST", "/jobs/a%00b", &[], "", 400, "NUL"),
-        ("POST", "/jobs/a?seconds=-1", &[], "", 400, "3600"),
-        ("POST", "/jobs/a?seconds=NaN", &[], "", 400, "3600"),
-    ];
-    for (method, path, headers, body, status, detail) in cases {
-        let answer = send(instance.address, method, path, headers, body.as_bytes()).answer();
-        println!("{method} {path}: {answer:?}");
-        answer.assert_problem(*status, detail);
-        let policy = answer.header("content-security-policy").expect("a policy");
-        assert!(policy.contains("default-src 'none'"), "{policy}");
+    ask("GET", "/nowhere", &[], "", 404, "/nowhere");
+    ask("DELETE", "/documents/a", &[], "", 405, "/documents/a");
+    ask("GET", "/documents/absent", &[], "", 404, "absent");
+    ask("PUT", "/documents/a", gzip, &changed, 415, "\"gzip\"");
+    ask("POST", "/transfers", gzip, poor, 415, "\"gzip\"");
+    ask("POST", "/transfers", &[], poor, 415, "application/json");
+    for (document, body, status, detail) in [
+        ("a", "no XML", 400, "not well-formed XML"),
+        ("a", "<a/>", 422, "changed"),
+        ("a", &doctype, 422, "document type"),
+        ("a", &large, 413, "1000 bytes"),
+        ("a?hold_ms=x", &changed, 400, "hold_ms"),
+        ("a?hold_ms=50001", &changed, 400, "50000"),
+        ("%FF", &changed, 400, ""),
+        ("a%00b", &changed, 400, "NUL"),
+        (&long, &changed, 400, "255"),
+    ] {
+        let path = format!("/documents/{document}");
+        ask("PUT", &path, &[], body, status, detail);
+    }
+    for (body, status, detail) in [
+        ("{", 400, "JSON"),
+        (r#"{"from":1}"#, 422, "to"),
+        (poor, 422, "account 1 has 1000, not 1001"),
+        (r#"{"from":1,"to":99,"amount":1}"#, 404, "no account 99"),
+        (r#"{"from":1,"to":2,"amount":0}"#, 422, "amount=0"),
+        (r#"{"from":1,"to":1,"amount":1}"#, 422, "both 1"),
+    ] {
+        ask("POST", "/transfers", &[json], body, status, detail);
+    }
+    for (path, detail) in [
+        (&format!("/meetings/{long}/passes")[..], "255"),
+        (&format!("/jobs/{long}"), "255"),
+        (&format!("/jobs/a?holder={long}"), "255"),
+        ("/jobs/a?holder=a%0Ab", "control"),
+        ("/jobs/a%00b", "NUL"),
+        ("/jobs/a?seconds=-1", "3600"),
+        ("/jobs/a?seconds=NaN", "3600"),
+    ] {
+        ask("POST", path, &[], "", 400, detail);
     }
     let refused = send(instance.address, "DELETE", "/documents/a", &[], b"").answer();
     assert!(refused.header("allow").expect("methods").contains("PUT"));
     // What is supported, for clients that can choose.
-    let send_transfer = |headers| send(instance.address, "POST", "/transfers", headers, b"{}");
+    let send_transfer =
+        |headers: &[_]| send(instance.address, "POST", "/transfers", headers, b"{}");
     let compressed = send_transfer(gzip).answer();
     assert_eq!(compressed.header("accept-encoding"), Some("identity"));
     let untyped = send_transfer(&[]).answer();

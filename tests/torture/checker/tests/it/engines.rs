@@ -5,7 +5,7 @@ use diesel::prelude::*;
 use diesel::sql_query;
 use torture_checker::{Evidence, ReadEvidence};
 
-use program_test_support::OwnDatabase;
+use program_support::testing::OwnDatabase;
 
 const APPLICATION: &str = "
     CREATE TABLE torture_counters (id INTEGER PRIMARY KEY, n BIGINT NOT NULL, balance BIGINT NOT NULL);

@@ -55,7 +55,7 @@ fn expected_of(
         let mut builder = HistoryBuilder::new();
         prepare(&mut builder);
         let op = builder.begin_with(client, 1, task.clone(), 20_000);
-        // An pinned slot is waited for longer.
+        // A pinned slot is waited for longer.
         let is_pinned = matches!(task, Task::Pinned { .. });
         builder.end(
             op,

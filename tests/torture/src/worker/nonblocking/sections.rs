@@ -1,10 +1,11 @@
 //! What is done in a transaction that holds a lock or a slot.
 
+use async_trait::async_trait;
 use tokio::time::sleep;
 
 use super::tasks::Plan;
 use crate::async_pools::Section;
-use crate::async_store::{AsyncStore, BoxFuture};
+use crate::async_store::AsyncStore;
 use crate::worker::errors::Failure;
 use crate::worker::operation::Operation;
 
@@ -29,9 +30,10 @@ impl Counting<'_> {
     }
 }
 
+#[async_trait]
 impl<A: AsyncStore> Section<A> for Counting<'_> {
-    fn run<'a>(&'a self, conn: &'a mut A) -> BoxFuture<'a, Result<(), Failure>> {
-        Box::pin(self.count(conn))
+    async fn run(&self, conn: &mut A) -> Result<(), Failure> {
+        self.count(conn).await
     }
 }
 
@@ -52,8 +54,9 @@ impl Visiting<'_> {
     }
 }
 
+#[async_trait]
 impl<A: AsyncStore> Section<A> for Visiting<'_> {
-    fn run<'a>(&'a self, conn: &'a mut A) -> BoxFuture<'a, Result<(), Failure>> {
-        Box::pin(self.visit(conn))
+    async fn run(&self, conn: &mut A) -> Result<(), Failure> {
+        self.visit(conn).await
     }
 }

@@ -1,0 +1,275 @@
+//! The program, from its arguments to its output.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use diesel::prelude::*;
+use program_support::on_servers;
+use program_support::testing::{
+    Run, Signal, TempDir, alive, assert_refused, children, path_in, signal, wait_until,
+};
+
+/// What must not be.
+const HARM: [&str; 4] = ["missing", "stale", "duplicates", "errors"];
+
+/// The program with `--json` and these arguments.
+fn ingest(arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ingest"));
+    command.arg("--json").args(arguments.split_whitespace());
+    command
+}
+
+/// The program has run to its end.
+fn completed(arguments: &str) -> Run {
+    Run::of(&mut ingest(arguments))
+}
+
+/// The program has run to its end, and the table is right.
+fn right(arguments: &str) -> Run {
+    let run = completed(arguments);
+    run.assert_code(0);
+    run.assert_zero(&HARM);
+    run
+}
+
+/// Without locks: wrong results are expected, and no failure.
+fn assert_harmed(arguments: &str) {
+    let run = completed(&format!("{arguments} --unlocked"));
+    run.assert_code(0);
+    assert_eq!(run.outcome["locked"], false);
+    assert!(run.sum(&HARM) > 0, "{run:?}");
+}
+
+fn runs_end_right_with_the_lock_and_not_without(url: &str) {
+    let options = format!("--documents 2000 --ids 50 --database-url {url}");
+    for retention in ["transient", "kept"] {
+        let run = right(&format!("{options} --retention {retention}"));
+        assert!(url.starts_with(run.outcome["backend"].as_str().expect("a text")));
+        run.assert_numbers(&[("stored", 50)]);
+    }
+    assert_harmed(&options);
+}
+
+on_servers!(runs_end_right_with_the_lock_and_not_without);
+
+#[test]
+fn a_locked_run_stores_every_id_once_in_its_newest_version() {
+    let run = right("--documents 2000 --ids 40 --processes 2 --threads 3");
+    assert_eq!(run.outcome["backend"], "sqlite");
+    assert_eq!(run.outcome["locked"], true);
+    run.assert_numbers(&[
+        ("documents", 2000),
+        ("processes", 2),
+        ("threads", 3),
+        ("stored", 40),
+        ("rejected", 0),
+    ]);
+    run.number("waits");
+    for field in ["longest_wait_ms", "per_second"] {
+        assert!(run.outcome[field].is_f64(), "{field}: {run:?}");
+    }
+}
+
+#[test]
+fn kept_locks_and_repetitions_end_the_same() {
+    let run = right("--documents 500 --repeat 3 --retention kept");
+    run.assert_numbers(&[("handled", 1500)]);
+}
+
+#[test]
+fn without_the_lock_harm_is_shown_and_is_no_failure() {
+    assert_harmed("--documents 5000 --ids 50");
+}
+
+fn document(id: &str, date: &str) -> String {
+    format!("<r xmlns:c='urn:c'><c:ID>{id}</c:ID><c:Date>{date}</c:Date></r>")
+}
+
+fn write(directory: &TempDir, name: &str, text: &str) {
+    fs::write(directory.path().join(name), text).expect("a file");
+}
+
+/// The arguments for the files of a directory.
+fn input(directory: &TempDir) -> String {
+    let directory = path_in(directory, "");
+    format!("--input {directory} --id-element c:ID --timestamp-element c:Date")
+}
+
+#[test]
+fn broken_files_are_rejected_by_name_and_the_others_stored() {
+    let directory = TempDir::new().expect("a directory");
+    let order = "061828591|01/10/2020|0|1.1|0|1";
+    let cut = document("b", "2020-10-01").split_at(30).0.to_owned();
+    for (name, text) in [
+        ("old.xml", document(order, "2020-10-01")),
+        ("new.XML", document(order, "2020-10-02")),
+        ("upper.xml", document("A", "2020-10-01")),
+        ("lower.xml", document("a", "2020-10-01")),
+        ("accent.xml", document("á", "2020-10-01")),
+        ("space.xml", document("a ", "2020-10-01")),
+        ("cut.xml", cut),
+        ("text.xml", "no XML".to_owned()),
+        ("bare.xml", "<r/>".to_owned()),
+        ("long.xml", document(&"x".repeat(256), "2020-10-01")),
+        ("when.xml", document("c", "soon")),
+        ("notes.txt", "left alone".to_owned()),
+    ] {
+        write(&directory, name, &text);
+    }
+    let run = completed(&input(&directory));
+    run.assert_code(3);
+    run.assert_numbers(&[("documents", 11), ("stored", 5), ("rejected", 5)]);
+    run.assert_zero(&HARM);
+    for (name, reason) in [
+        ("cut.xml", "not well-formed XML, line 1, column 31: "),
+        ("text.xml", "not well-formed XML, line 1, column 1: "),
+        ("bare.xml", "the root has no child <c:ID>"),
+        ("long.xml", "255"),
+        (
+            "when.xml",
+            "\"soon\" is neither an xs:date nor an xs:dateTime",
+        ),
+    ] {
+        let line = run.messages.lines().find(|line| line.contains(name));
+        let line = line.unwrap_or_else(|| panic!("{name} is not mentioned: {run:?}"));
+        assert!(line.contains(reason), "{line}");
+    }
+}
+
+#[test]
+fn a_run_of_which_nothing_could_be_read_fails() {
+    let directory = TempDir::new().expect("a directory");
+    write(&directory, "bare.xml", "<r/>");
+    let run = completed(&input(&directory));
+    run.assert_code(3);
+    run.assert_numbers(&[("rejected", 1)]);
+}
+
+#[test]
+fn documents_of_one_timestamp_end_the_same_in_every_order() {
+    let directory = TempDir::new().expect("a directory");
+    for number in 0..10 {
+        let text = format!("{}<!-- {number} -->", document("same", "2020-10-01"));
+        write(&directory, &format!("{number}.xml"), &text);
+    }
+    for seed in 1..=3 {
+        let run = right(&format!("{} --seed {seed} --repeat 1", input(&directory)));
+        run.assert_numbers(&[("stored", 1)]);
+    }
+}
+
+#[test]
+fn files_are_added_to_what_a_database_holds_and_generated_documents_leave_them() {
+    let directory = TempDir::new().expect("a directory");
+    let database = format!("--database-url {}", path_in(&directory, "documents.sqlite"));
+    let stored = |id: &str, date: &str| {
+        write(&directory, "one.xml", &document(id, date));
+        let run = right(&format!("{} {database}", input(&directory)));
+        (run.number("inserted"), run.number("updated"))
+    };
+    assert_eq!(stored("a", "2020-10-01"), (1, 0));
+    assert_eq!(stored("b", "2020-10-01"), (1, 0));
+    // A finished run of generated documents starts anew.
+    for _ in 0..2 {
+        let run = right(&format!("--documents 100 {database}"));
+        run.assert_numbers(&[("inserted", 5)]);
+    }
+    assert_eq!(stored("a", "2020-10-02"), (0, 1));
+    assert_eq!(stored("b", "2020-09-30"), (0, 0));
+}
+
+#[test]
+fn unusable_arguments_are_refused() {
+    let cases = [
+        (["--database-url", "oracle://x"], "not oracle://"),
+        (["--database-url", ":memory:"], "name a file"),
+        (["--input", "/no/such/directory"], "--id-element"),
+        (["--documents", "0"], "--documents"),
+    ];
+    assert_refused(|| ingest(""), &cases);
+}
+
+/// A run that is long enough to be interrupted.
+struct Started {
+    child: Child,
+    arguments: String,
+    _directory: TempDir,
+}
+
+impl Started {
+    /// Starts a run, and waits until it has stored some documents.
+    fn new() -> Self {
+        let directory = TempDir::new().expect("a directory");
+        let path = path_in(&directory, "documents.sqlite");
+        let arguments = format!("--documents 20000 --database-url {path}");
+        let child = ingest(&arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("ingest starts");
+        // An error while the table is missing or locked.
+        let stored = || -> QueryResult<i64> {
+            diesel::table! {
+                ingest_documents (seq) {
+                    seq -> BigInt,
+                }
+            }
+            let mut conn = SqliteConnection::establish(&path).map_err(|_| diesel::NotFound)?;
+            ingest_documents::table.count().get_result(&mut conn)
+        };
+        wait_until("100 documents are stored", || stored().unwrap_or(0) >= 100);
+        Self {
+            child,
+            arguments,
+            _directory: directory,
+        }
+    }
+
+    /// Waits for the end of the run, and runs the same command again. Returns both runs, and the time until the end of
+    /// the first.
+    fn end_and_repeat(self) -> (Run, Duration, Run) {
+        let now = Instant::now();
+        let ended = Run::from(self.child.wait_with_output().expect("ingest ends"));
+        (ended, now.elapsed(), right(&self.arguments))
+    }
+}
+
+#[test]
+fn a_killed_writer_is_an_error_and_the_next_run_completes() {
+    let run = Started::new();
+    let writers = children(run.child.id());
+    assert_eq!(writers.len(), 3);
+    signal(writers[1], Signal::KILL);
+    let (killed, _, repeated) = run.end_and_repeat();
+
+    killed.assert_code(1);
+    killed.assert_numbers(&[("writers_died", 1), ("errors", 1), ("duplicates", 0)]);
+    assert!(killed.messages.contains(&writers[1].to_string()));
+    assert!(killed.number("handled") < killed.number("documents"));
+    assert!(repeated.messages.contains("continuing"), "{repeated:?}");
+}
+
+#[test]
+fn interrupting_ends_soon_with_what_was_done_and_the_next_run_completes() {
+    let run = Started::new();
+    signal(run.child.id(), Signal::INT);
+    let (interrupted, ending, _) = run.end_and_repeat();
+
+    assert!(ending < Duration::from_secs(20), "{ending:?}");
+    interrupted.assert_code(130);
+    assert_eq!(interrupted.outcome["interrupted"], true);
+    interrupted.assert_zero(&["errors", "duplicates"]);
+    let handled = interrupted.number("handled");
+    assert!((1..20_000).contains(&handled), "{interrupted:?}");
+}
+
+#[test]
+fn writers_end_with_a_killed_coordinator() {
+    let mut run = Started::new();
+    let writers = children(run.child.id());
+    signal(run.child.id(), Signal::KILL);
+    run.child.wait().expect("ingest ends");
+    wait_until("all writers have ended", || alive(&writers).is_empty());
+    right(&run.arguments);
+}

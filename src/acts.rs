@@ -1,0 +1,18 @@
+//! What a method of this crate does with an engine, and with the closure of the application.
+
+pub(crate) mod acquisition;
+pub(crate) mod administration;
+pub(crate) mod cancel_guard;
+pub(crate) mod draw;
+pub(crate) mod events;
+pub(crate) mod holding;
+pub(crate) mod lists;
+pub(crate) mod object_lock;
+pub(crate) mod pace;
+pub(crate) mod retry;
+pub(crate) mod slot;
+pub(crate) mod slot_attempts;
+pub(crate) mod slot_queue;
+pub(crate) mod transaction;
+pub(crate) mod waiting;
+pub(crate) mod work;

@@ -1,0 +1,171 @@
+//! What happens when the future of a method is dropped before it is ready: [`CancelGuard`] has the engine abandon the connection
+//! (`TransactionBackend::abandon`), whose link sends what ends the work on the server (`Link::abandon`, `link::dropped`).
+
+#[cfg(feature = "_async_pool")]
+use crate::link::dropped;
+use std::ops::{Deref, DerefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread;
+
+use uuid::Uuid;
+
+use crate::Error;
+use crate::engine::{Engine, HasEngine};
+use crate::link::depth;
+use crate::link::depth::{depth, mark_broken};
+#[cfg(feature = "_pool")]
+use crate::rt::activity::Activity;
+
+/// What a method uses: a connection of the application, to call a closure, or else its engine.
+pub(crate) trait Used: Send {
+    /// Fails as [`HasEngine::engine`].
+    fn with_engine<T>(&mut self, work: impl FnOnce(&mut dyn Engine) -> T) -> Result<T, Error>;
+}
+
+impl<C: HasEngine> Used for C {
+    fn with_engine<T>(&mut self, work: impl FnOnce(&mut dyn Engine) -> T) -> Result<T, Error> {
+        Ok(work(&mut *C::engine(self)?))
+    }
+}
+
+impl Used for dyn Engine + '_ {
+    fn with_engine<T>(&mut self, work: impl FnOnce(&mut dyn Engine) -> T) -> Result<T, Error> {
+        Ok(work(self))
+    }
+}
+
+/// A connection while a method of this crate uses it. If the guard is dropped before [`finish_with`](Self::finish_with), it
+/// ends what the method has started on the server: see [`TransactionBackend::abandon`].
+///
+/// The future of the method owns the guard, and borrows the connection from it for everything that it sends. So when the
+/// future is dropped, what it was waiting for is dropped first.
+///
+/// [`TransactionBackend::abandon`]: crate::engine::operations::TransactionBackend::abandon
+pub(crate) struct CancelGuard<'c, U: Used + ?Sized> {
+    used: &'c mut U,
+    depth: u32,
+    /// A lease that may be committed.
+    lease: Option<(&'c str, Uuid)>,
+    finished: bool,
+}
+
+impl<'c, U: Used + ?Sized> CancelGuard<'c, U> {
+    /// Fails on a connection that is marked as broken.
+    pub(crate) fn new(used: &'c mut U) -> Result<Self, Error> {
+        let depth = used.with_engine(|engine| depth(engine.status()))??;
+        Ok(Self {
+            used,
+            depth,
+            lease: None,
+            finished: false,
+        })
+    }
+
+    /// [`new`](Self::new) after the method has begun a transaction or savepoint, without an await in between.
+    pub(crate) fn after_begin(used: &'c mut U) -> Result<Self, Error> {
+        let mut guard = Self::new(used)?;
+        guard.depth = guard.depth.saturating_sub(1);
+        Ok(guard)
+    }
+
+    /// Ends what a method has started on the server since the connection had `depth` open transactions.
+    pub(crate) fn abandon(used: &'c mut U, depth: u32) {
+        drop(Self {
+            used,
+            depth,
+            lease: None,
+            finished: false,
+        });
+    }
+
+    /// Has a slot released that may have been acquired with this token when the future is dropped.
+    pub(crate) fn release_slot_of(&mut self, semaphore: &'c str, token: Uuid) {
+        self.lease = Some((semaphore, token));
+    }
+
+    /// The method has ended, and with it all that it has started, also if it has panicked.
+    pub(crate) fn finish_with<T>(mut self, outcome: thread::Result<T>) -> T {
+        self.finished = match &outcome {
+            Ok(_) => true,
+            // A lease may have been committed before the panic.
+            Err(_) => {
+                self.lease.is_none()
+                    && self
+                        .used
+                        .with_engine(|engine| depth::counted(engine.status()))
+                        .is_ok_and(|now| now.is_ok_and(|now| now == self.depth))
+            }
+        };
+        outcome.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
+
+impl<U: Used + ?Sized> Deref for CancelGuard<'_, U> {
+    type Target = U;
+
+    fn deref(&self) -> &U {
+        self.used
+    }
+}
+
+impl<U: Used + ?Sized> DerefMut for CancelGuard<'_, U> {
+    fn deref_mut(&mut self) -> &mut U {
+        self.used
+    }
+}
+
+impl<U: Used + ?Sized> Drop for CancelGuard<'_, U> {
+    fn drop(&mut self) {
+        if self.finished {
+            return;
+        }
+        let Self {
+            used, depth, lease, ..
+        } = self;
+        // The application's instrumentation sees what is sent, and may panic. A panic here could end the process.
+        let abandoned = catch_unwind(AssertUnwindSafe(|| {
+            used.with_engine(|engine| {
+                let undo = lease.map(|(semaphore, token)| {
+                    engine.release_unused_statement(semaphore, token.as_bytes())
+                });
+                engine.abandon(*depth, undo.as_deref());
+            })
+        }));
+        if abandoned.is_err() {
+            tracing::error!(
+                target: "diesel_locks::cancel",
+                "the instrumentation of a connection panicked: what a dropped future has left ends with the connection"
+            );
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                used.with_engine(|engine| mark_broken(engine.status()))
+            }));
+        }
+    }
+}
+
+/// A future that has an activity count what it leaves when it is dropped, until that has ended. Not an `async fn`, whose future
+/// would have room for the one that it gets beside the box in which it puts it.
+#[cfg(feature = "_async_pool")]
+pub(crate) fn counted<T, F: Future<Output = T> + Send>(
+    activity: &Activity,
+    future: F,
+) -> dropped::Counted<F> {
+    dropped::Counted::new(activity, future)
+}
+
+#[cfg(all(feature = "_pool", not(feature = "_async_pool")))]
+pub(crate) fn counted<T, F: Future<Output = T> + Send>(_: &Activity, future: F) -> F {
+    future
+}
+
+/// Awaits `$work`, in which `$conn` is what a [`CancelGuard`] guards: an engine or a connection. A macro, because a closure
+/// that returns a future hides whether that is `Send`.
+macro_rules! unless_dropped {
+    ($guarded:expr, |$conn:ident| $work:expr) => {{
+        let mut guard = crate::acts::cancel_guard::CancelGuard::new($guarded)?;
+        let $conn = &mut *guard;
+        let outcome = crate::rt::caught($work).await;
+        guard.finish_with(outcome)
+    }};
+}
+pub(crate) use unless_dropped;

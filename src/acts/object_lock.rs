@@ -1,0 +1,125 @@
+//! Runs a closure in a transaction that holds the locks.
+
+use std::pin::pin;
+use std::time::Instant;
+
+use crate::Error;
+use crate::acts::administration::outside;
+use crate::acts::cancel_guard::CancelGuard;
+use crate::acts::events;
+use crate::acts::transaction::{begin_savepoint, commit_or_rollback};
+use crate::acts::waiting::answer_in_time;
+use crate::acts::work::Work;
+use crate::engine::ending::roll_back;
+use crate::engine::{Engine, HasEngine};
+use crate::link::depth::depth;
+use crate::values::lock_request::{LockOutcome, Request};
+
+pub(crate) async fn lock(
+    engine: &mut dyn Engine,
+    method: &'static str,
+    request: &Request,
+) -> Result<LockOutcome, Error> {
+    if depth(engine.status())? == 0 {
+        return Err(Error::NotInTransaction { method });
+    }
+    let outcome = in_time(engine, request, false).await;
+    events::record_locks(request, outcome.as_ref().copied());
+    outcome
+}
+
+/// Acquires the locks in the open transaction, or [begins](begin) one. Fails, and ends what it has started, if the server does
+/// not answer in time.
+async fn in_time(
+    engine: &mut dyn Engine,
+    request: &Request,
+    begins: bool,
+) -> Result<LockOutcome, Error> {
+    let depth = depth(engine.status())?;
+    let in_process = engine.is_in_process();
+    let answer = {
+        let work = pin!(async {
+            if begins {
+                return begin(engine, request).await;
+            }
+            engine.assert_open().await?;
+            engine.lock_in_transaction(request).await
+        });
+        answer_in_time(in_process, request.wait, request.started, work).await
+    };
+    answer.unwrap_or_else(|| {
+        CancelGuard::abandon(engine, depth);
+        Err(request.timed_out(None))
+    })
+}
+
+/// Runs the closure in a transaction, or savepoint, that holds the locks. `None` when the request does not wait and another
+/// transaction holds one of the locks.
+pub(crate) async fn run<C, T, E, F>(
+    conn: &mut C,
+    request: &Request,
+    work: F,
+) -> Result<Option<T>, E>
+where
+    C: HasEngine,
+    for<'r> F: Work<&'r mut C, Result<T, E>>,
+    E: From<Error>,
+{
+    let outcome = in_time(&mut *C::engine(conn)?, request, true).await;
+    events::record_locks(request, outcome.as_ref().copied());
+    if outcome? == LockOutcome::Unavailable {
+        return Ok(None);
+    }
+    let acquired = Instant::now();
+    let result = commit_or_rollback(conn, work, || {
+        events::record_locks_released(request, acquired.elapsed());
+    });
+    result.await.map(Some)
+}
+
+/// Begins a transaction, or a savepoint in the open one, and acquires the locks in it. Leaves neither open unless the locks
+/// are acquired.
+pub(crate) async fn begin(
+    engine: &mut dyn Engine,
+    request: &Request,
+) -> Result<LockOutcome, Error> {
+    if depth(engine.status())? > 0 {
+        lock_in_savepoint(engine, request).await
+    } else {
+        engine.begin_with_locks(request).await
+    }
+}
+
+/// Acquires the locks in a savepoint, so that its rollback releases them where the engine allows it.
+async fn lock_in_savepoint(
+    engine: &mut dyn Engine,
+    request: &Request,
+) -> Result<LockOutcome, Error> {
+    begin_savepoint(engine).await?;
+    let outcome = engine.lock_in_transaction(request).await;
+    if !matches!(outcome, Ok(LockOutcome::Acquired)) {
+        roll_back(engine).await;
+    }
+    outcome
+}
+
+/// [`run`] for a request that does not wait: fails with [`Error::Unavailable`] when an object is locked.
+pub(crate) async fn run_or_unavailable<C, T, E, F>(
+    conn: &mut C,
+    request: &Request,
+    f: F,
+) -> Result<T, E>
+where
+    C: HasEngine,
+    for<'r> F: Work<&'r mut C, Result<T, E>>,
+    E: From<Error>,
+{
+    let result = run(conn, request, f).await?;
+    result.ok_or_else(|| request.unavailable().into())
+}
+
+pub(crate) async fn purge(engine: &mut dyn Engine) -> Result<usize, Error> {
+    let reason = "it would lock the deleted rows until it ends";
+    outside(engine, "purge_object_locks", reason)?;
+    engine.purge_unlocked().await
+}

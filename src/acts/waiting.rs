@@ -1,0 +1,295 @@
+//! A wait: for what, how long, until which stop; and its attempts, in turn with other waiters of the process.
+
+#[cfg(all(test, feature = "r2d2", feature = "sqlite", feature = "_async_pool"))]
+mod tests;
+
+use std::time::{Duration, Instant};
+
+use crate::queue::{Key, Place, Released};
+use crate::rt;
+use crate::rt::LATEST_ANSWER;
+use crate::rt::stop_token::StopToken;
+
+use crate::{Error, Wait};
+
+/// How long an attempt waits for the answer of a server at least, so that what is free is acquired with any time limit.
+#[cfg(feature = "_pool")]
+const SHORTEST_ANSWER: Duration = Duration::from_millis(500);
+
+/// Waits for the answer of a server to an attempt that waits in the database. Returns `None` if it does not come until
+/// [`LATEST_ANSWER`] after the limit; `attempt` is then to be dropped. A thread waits on, and so does every one whose database
+/// is in this process.
+pub(crate) async fn answer_in_time<T: Send>(
+    in_process: bool,
+    wait: Wait,
+    started: Instant,
+    attempt: impl Future<Output = T> + Send,
+) -> Option<T> {
+    match wait {
+        Wait::AtMost(limit) if !in_process => {
+            let limit = limit.saturating_sub(started.elapsed()) + LATEST_ANSWER;
+            rt::answer_within(limit, attempt).await
+        }
+        _ => Some(attempt.await),
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) wait: Wait,
+    resource: String,
+    started: Instant,
+    /// Only a wait on a pool can be stopped.
+    stop: Option<StopToken>,
+}
+
+impl Waiting {
+    pub(crate) fn new(wait: Wait, resource: String) -> Result<Self, Error> {
+        if let Wait::AtMost(requested) = wait
+            && requested > crate::error::limits::LONGEST_WAIT
+        {
+            return Err(Error::InvalidWait { requested });
+        }
+        Ok(Self {
+            wait,
+            resource,
+            started: Instant::now(),
+            stop: None,
+        })
+    }
+
+    #[cfg(feature = "_pool")]
+    pub(crate) fn stopped_by(self, stop: Option<&StopToken>) -> Self {
+        Self {
+            stop: stop.cloned(),
+            ..self
+        }
+    }
+
+    pub(crate) fn stop(&self) -> Option<&StopToken> {
+        self.stop.as_ref()
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match self.wait {
+            Wait::AtMost(limit) => Some(self.started + limit),
+            Wait::No | Wait::Forever => None,
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.wait, Wait::AtMost(limit) if self.elapsed() >= limit)
+    }
+
+    /// Half of its limit from its beginning on: when a waiter queries at the latest that has no answer yet.
+    #[cfg(feature = "_pool")]
+    pub(crate) fn ask_by(&self) -> Option<Instant> {
+        match self.wait {
+            Wait::AtMost(limit) => Some(self.started + limit / 2),
+            Wait::No | Wait::Forever => None,
+        }
+    }
+
+    /// Makes an attempt with a connection of the caller, which is lost if the server does not answer in time.
+    pub(crate) async fn answer_or_time_out<T: Send>(
+        &self,
+        in_process: bool,
+        attempt: impl Future<Output = Result<T, Error>> + Send,
+    ) -> Result<T, Error> {
+        let answer = answer_in_time(in_process, self.wait, self.started, attempt).await;
+        answer.unwrap_or_else(|| Err(self.timed_out(None)))
+    }
+
+    /// Makes an attempt. Returns `None` if a server does not answer until the limit of the wait, and for
+    /// [`SHORTEST_ANSWER`] at least. A thread waits on.
+    #[cfg(feature = "_pool")]
+    pub(crate) async fn answer<T: Send>(
+        &self,
+        in_process: bool,
+        attempt: impl Future<Output = T> + Send,
+    ) -> Option<T> {
+        let limit = match self.wait {
+            Wait::AtMost(limit) if !in_process => limit,
+            _ => return Some(attempt.await),
+        };
+        let limit = limit.saturating_sub(self.elapsed()).max(SHORTEST_ANSWER);
+        let answer = rt::answer_within(limit, attempt).await;
+        if answer.is_none() {
+            tracing::warn!(resource = self.resource, ?limit, "no answer to an attempt");
+        }
+        answer
+    }
+
+    pub(crate) fn check_stop(&self) -> Result<(), Error> {
+        if self.stop.as_ref().is_some_and(StopToken::is_stopped) {
+            return Err(self.stopped_error());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn stopped_error(&self) -> Error {
+        #[cfg(feature = "_pool")]
+        return Error::Stopped {
+            resource: self.resource.clone(),
+            waited: self.elapsed(),
+        };
+        #[cfg(not(feature = "_pool"))]
+        unreachable!("only a wait on a pool is stopped: {self:?}");
+    }
+
+    fn unavailable(&self) -> Error {
+        Error::Unavailable {
+            resource: self.resource.clone(),
+        }
+    }
+
+    /// Whether the wait goes on after an attempt has failed with this error: a time-out. On SQLite an attempt times out while
+    /// another connection writes, on MariaDB while a backup lets no session commit. On PostgreSQL no attempt times out.
+    pub(crate) fn outlasts(&self, error: &Error) -> bool {
+        self.wait != Wait::No && matches!(error, Error::LockTimeout { .. })
+    }
+
+    fn timed_out(&self, cause: Option<Error>) -> Error {
+        Error::LockTimeout {
+            resource: self.resource.clone(),
+            waited: self.elapsed(),
+            limit: match self.wait {
+                Wait::AtMost(limit) => Some(limit),
+                Wait::No | Wait::Forever => None,
+            },
+            source: match cause {
+                Some(Error::LockTimeout { source, .. }) => source,
+                cause => cause.map(Into::into),
+            },
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) is_first: bool,
+    pub(crate) released: Option<Released>,
+}
+
+/// The attempts of a wait. [`next`](Self::next) waits for the turn of an attempt; the caller makes it and passes its outcome to
+/// [`refused`](Self::refused), [`failed`](Self::failed) or [`granted`](Self::granted).
+pub(crate) struct Attempts<'a, K: Key, T: Key> {
+    waiting: &'a Waiting,
+    pub(crate) place: Place<K, T>,
+    /// Whether the waiter borrows a connection for each attempt. When its time is up, such a waiter makes a last attempt only
+    /// if it was notified of a release, has not waited before, has a limit of zero, or no attempt of its queue was refused
+    /// since it came.
+    borrows: bool,
+    made: u32,
+    at_once: bool,
+    /// Whether it has waited. Then it may go on without a connection, until its own limit.
+    has_begun: bool,
+    cause: Option<Error>,
+}
+
+impl<'a, K: Key, T: Key> Attempts<'a, K, T> {
+    pub(crate) fn connected(waiting: &'a Waiting, place: Place<K, T>) -> Self {
+        Self {
+            waiting,
+            place,
+            borrows: false,
+            made: 0,
+            at_once: true,
+            has_begun: false,
+            cause: None,
+        }
+    }
+
+    #[cfg(feature = "_pool")]
+    pub(crate) fn borrowing(waiting: &'a Waiting, mut place: Place<K, T>) -> Self {
+        place.ask_by(waiting.ask_by());
+        Self {
+            borrows: true,
+            ..Self::connected(waiting, place)
+        }
+    }
+
+    /// Waits for the turn of the next attempt. Fails when the wait is stopped, and, without a connection, when its time is up.
+    pub(crate) async fn next(&mut self) -> Result<Attempt, Error> {
+        let waiting = self.waiting;
+        self.at_once = self.place.may_query_at_once();
+        let released = self.place.turn(waiting.deadline(), waiting.stop()).await;
+        waiting.check_stop()?;
+        if self.borrows
+            && (released.is_none() && !self.at_once)
+            && waiting.wait != Wait::AtMost(Duration::ZERO)
+            && waiting.is_over()
+            && self.place.is_answered()
+        {
+            return Err(waiting.timed_out(self.cause.take()));
+        }
+        Ok(Attempt {
+            is_first: self.made == 0,
+            released,
+        })
+    }
+
+    #[cfg(feature = "_pool")]
+    pub(crate) fn waits(&mut self) {
+        self.has_begun = true;
+    }
+
+    /// The attempt was refused. Fails if the wait is over.
+    pub(crate) fn refused(&mut self, pause: Option<Duration>) -> Result<(), Error> {
+        self.cause = None;
+        self.place.refused(pause);
+        self.go_on()
+    }
+
+    /// The attempt failed. Fails with its error, unless the wait goes on.
+    pub(crate) fn failed(&mut self, error: Error) -> Result<(), Error> {
+        let resource = &self.waiting.resource;
+        if error.has_no_connection_yet() && (self.has_begun || !self.at_once) {
+            tracing::warn!(resource, %error, "wait continues: no connection for an attempt");
+            let is_out_of_reach = error.is_out_of_reach();
+            self.cause = Some(error);
+            self.go_on()?;
+            if is_out_of_reach {
+                self.place.did_not_reach();
+            } else {
+                self.place.had_no_connection();
+            }
+            return Ok(());
+        }
+        if self.waiting.outlasts(&error) {
+            tracing::warn!(resource, %error, "wait continues: the database lets this connection not write yet");
+            self.cause = Some(error);
+            self.go_on()?;
+            self.place.refused(None);
+            return Ok(());
+        }
+        if error.is_pool() && !error.has_no_connection_yet() {
+            // The pool lends no connections any more: each of the waiters gets its error at once.
+            self.place.call_next();
+        }
+        Err(error)
+    }
+
+    /// Fails if the wait is stopped, or does not go on after the first attempt.
+    fn go_on(&mut self) -> Result<(), Error> {
+        let waiting = self.waiting;
+        waiting.check_stop()?;
+        if waiting.wait == Wait::No {
+            return Err(waiting.unavailable());
+        }
+        if waiting.is_over() {
+            return Err(waiting.timed_out(self.cause.take()));
+        }
+        self.made = self.made.saturating_add(1);
+        self.has_begun = true;
+        Ok(())
+    }
+
+    pub(crate) fn granted(self) {
+        self.place.granted();
+    }
+}

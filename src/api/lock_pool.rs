@@ -1,0 +1,352 @@
+//! [`LockPool`].
+
+use std::sync::Arc;
+
+#[cfg(feature = "r2d2")]
+use diesel::r2d2::R2D2Connection;
+
+#[cfg(feature = "_async_pool")]
+use crate::AsyncPool;
+#[cfg(feature = "_async_pool")]
+use crate::acts::cancel_guard::counted;
+#[cfg(feature = "r2d2")]
+use crate::acts::work;
+#[cfg(feature = "_async_pool")]
+use crate::api::closures::SendWork;
+#[cfg(feature = "_async_pool")]
+use crate::link::Link;
+#[cfg(feature = "r2d2")]
+use crate::pools::lender::r2d2::R2d2Pool;
+use crate::pools::object_waits::{self, ObjectWait, Shared};
+use crate::pools::slot_waits;
+use crate::rt::activity::Activity;
+use crate::rt::stop_token::StopToken;
+use crate::{Error, LockRequest, Pool, Semaphore, Wait};
+#[cfg(feature = "r2d2")]
+use crate::{ObjectLockExt, SemaphoreExt};
+
+/// Acquires object locks, and slots of transactions, with connections of a pool, and holds no connection while it waits.
+///
+/// For services in which many requests may want the same lock or slot. A request that waits on a method of a connection
+/// occupies that connection, and as many waiters as the pool has connections stop the whole service.
+///
+/// ```
+/// use diesel_locks::prelude::*;
+/// use diesel_locks::{Error, LockPool, Result, StopToken};
+/// use std::time::Duration;
+///
+/// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
+/// # fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
+/// # diesel_locks::migrate(&mut pool.get()?)?;
+/// let locks = LockPool::new(pool); // once, when the application starts
+///
+/// // In a handler:
+/// let client = StopToken::new(); // stopped when the client hangs up
+/// let wait = Wait::AtMost(Duration::from_secs(2));
+/// let request = LockRequest::new(ObjectId::new("Account", "4711")).wait(wait);
+/// locks.stopped_by(&client).with_object_lock(request, |_conn| -> Result<()> {
+///     Ok(()) // read, compare, write
+/// })?;
+///
+/// // At most five reports at a time, on all servers:
+/// const REPORTS: Semaphore = Semaphore::from_static("reports", 5);
+/// match locks.stopped_by(&client).with_slot(&REPORTS, wait, |_conn| Ok::<_, Error>("report")) {
+///     Ok(report) => println!("{report}"),
+///     Err(error) if error.is_busy() => println!("try again later"), // 503
+///     Err(error) => return Err(error.into()),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// With a pool of deadpool or bb8:
+///
+/// ```
+/// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/asynchronous.rs")); }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+/// use diesel_locks::{LockPool, Result};
+///
+/// # let directory = tempfile::tempdir()?;
+/// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
+/// # diesel_locks::migrate_async(&mut pool.get().await?).await?;
+/// let locks = LockPool::new(pool);
+/// locks.with_object_lock("Account:4711", async |_conn| -> Result<()> {
+///     Ok(()) // read, compare, write
+/// })
+/// .await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// | feature | `P` | methods | closures |
+/// |---|---|---|---|
+/// | `r2d2` | r2d2's pool of Diesel's connections | block the thread | `FnOnce(&mut C)` |
+/// | `bb8`, `deadpool` | an `AsyncPool` | return futures, which are `Send` | `async`, with a `&mut` of the pool's connection |
+///
+/// Transactions, closures and their errors are those of the methods of a connection outside a transaction (in a savepoint, on a
+/// connection that `begin_test_transaction` has left in one). A closure gets the connection that holds the lock or slot; a call of
+/// the `LockPool` in it takes another one, and may wait for what the closure holds until its time is up. A closure is run once: to
+/// retry after a deadlock, call the method again while [`Error::is_retryable`] is true. Clones share their queues.
+///
+/// # Waiting for object locks
+///
+/// Requests for the same objects wait in a queue of the process, in the order in which they came; those for different sets of
+/// objects in different queues, also if the sets overlap; on SQLite all in one. The first of a queue asks the database, without
+/// waiting there, after pauses of 10 to 100 ms, and when a holder of this `LockPool` releases the lock. So 1,000 requests that wait
+/// for 10 objects use up to 10 connections, for a few milliseconds at a time. The next one also asks while an attempt takes
+/// longer than 1 s, and may overtake. Now and then a released lock is left to other processes for up to 100 ms, at most 5 % of the
+/// time. A request with [`Wait::No`] joins no queue.
+///
+/// A lock that is held by another process, by a connection that was used without this `LockPool`, or with an overlapping set, is
+/// acquired up to 100 ms after its release; sessions that wait in the database get it earlier. Where few requests wait, and that
+/// time counts more than connections, wait in the database.
+///
+/// A request for several objects holds none of them while it waits, so that it can't deadlock. While others lock these objects
+/// without a pause, it may wait until its time is up: then lock one object that stands for all, or wait in the database.
+///
+/// # Waiting for slots
+///
+/// Waiters for a slot of one semaphore form one queue of the process, whether they wait on a `LockPool`, on a connection or on a
+/// [`SlotRenewer`](crate::SlotRenewer). It works as those for object locks, whose releases do not wake it. Requests that find no
+/// waiter make an attempt at once, as many at the same time as there are permits, and half of the pool's size at most. On SQLite
+/// any other writer counts as a holder of all slots.
+///
+/// # Connections for others
+///
+/// A `LockPool` borrows all connections of its pool but one at the same time; all if the pool has fewer than four. So queries
+/// that use the pool directly, such as a health check, do not wait behind requests for locks, which wait for a connection in a
+/// queue of the `LockPool`. To run eight transactions with locks at the same time, give the pool nine connections: the last one
+/// runs no closure, also if requests time out meanwhile.
+///
+/// # Time limit
+///
+/// A request for object locks that sets no [`Wait`] waits at most as long as the pool waits for a connection
+/// (30 s by default), not forever.
+///
+/// If the first attempt is made at once, without a wait in the queue, and gets no connection within the pool's time-out, or within
+/// the remaining time of the request (at least 200 ms), the request returns `Error::Pool` (r2d2) or `Error::AsyncPool`. Any other
+/// attempt that gets no connection counts as refused: the wait continues until its own limit, unless the pool is closed.
+///
+/// A connection that does not answer delays only the request that uses it: if no attempt was answered since a request came, it makes
+/// its own when half of its time has passed. A thread waits until the connection itself times out. A future gives it up when the
+/// time of the request is up, at the earliest after 500 ms.
+///
+/// While deadpool can't open connections, because the database is restarted for example, the pauses of each queue grow from
+/// 100 ms to 5 s, until the next request for the same joins it. bb8 retries by itself within its time-out.
+///
+/// # Stops and dropped futures
+///
+/// Waits of a handle that [`stopped_by`](Self::stopped_by) has returned end when its [`StopToken`] is stopped: when the client of a
+/// request hangs up, or the process is to end ([`Shutdown`](crate::Shutdown)). A closure is not called after a stop; a stop while it
+/// runs has no effect. On r2d2 such a request asks the pool for a connection every 25 ms, and is then the last in the pool's own
+/// queue; the pool's event handler counts each of these as a time-out.
+///
+/// A future may be dropped at every `.await`: see `operation::dropped_futures`. The next request in the queue asks at once, and, if
+/// the rollback has not ended by then, again up to 100 ms later.
+#[doc(alias("queue", "bulkhead", "waiters", "async", "bb8", "deadpool"))]
+pub struct LockPool<P> {
+    shared: Arc<Shared<P>>,
+    /// The calls that wait, or whose transactions are open.
+    activity: Activity,
+    stop: Option<StopToken>,
+}
+
+impl<P: Pool> LockPool<P> {
+    /// Creates a handle that uses the connections of `pool`. Sends nothing to the database.
+    pub fn new(pool: P) -> Self {
+        Self {
+            shared: Arc::new(Shared::new(pool)),
+            activity: Activity::default(),
+            stop: None,
+        }
+    }
+}
+
+impl<P> LockPool<P> {
+    pub(crate) fn activity(&self) -> &Activity {
+        &self.activity
+    }
+
+    /// Returns the pool.
+    pub fn pool(&self) -> &P {
+        self.shared.pool()
+    }
+
+    /// Returns a handle to the same queues whose waits end when `stop` is stopped. The token replaces that of this handle: to
+    /// keep both, pass a [child](StopToken::child) of the old one.
+    #[must_use]
+    #[doc(alias("cancel", "CancellationToken", "abort"))]
+    pub fn stopped_by(&self, stop: &StopToken) -> Self {
+        Self {
+            stop: Some(stop.clone()),
+            ..self.clone()
+        }
+    }
+
+    /// Returns how many requests of this `LockPool` and its clones wait for a lock or a slot, or make an attempt.
+    pub fn waiting(&self) -> usize {
+        self.shared.waiting()
+    }
+}
+
+/// On r2d2's pool: the methods block.
+#[cfg(feature = "r2d2")]
+impl<C: SemaphoreExt + ObjectLockExt + R2D2Connection + 'static> LockPool<R2d2Pool<C>> {
+    /// Locks one object, or [several](LockRequest::all), calls `f` in the transaction that holds the locks, and commits it.
+    /// Waits without a connection while another transaction holds one of the locks.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ObjectLockExt::with_object_lock`], and before `f`:
+    ///
+    /// - [`Error::LockTimeout`] when the time is up;
+    /// - [`Error::Stopped`] within 50 ms of a stop, and the time of one attempt if one is running;
+    /// - [`Error::Pool`] if the first attempt gets no connection: see [Time limit](Self#time-limit).
+    pub fn with_object_lock<T, E, F>(&self, request: impl Into<LockRequest>, f: F) -> Result<T, E>
+    where
+        F: FnOnce(&mut C) -> Result<T, E>,
+        E: From<Error>,
+    {
+        let _active = self.activity.begin();
+        let wait = ObjectWait::new(&self.shared, self.stop.as_ref(), request.into())?;
+        let mut held = C::block_on(object_waits::begin(&self.shared, &wait))?;
+        C::block_on(held.run(work::blocking(&mut Some(f))))
+    }
+
+    /// Runs `f` in a transaction that holds a slot, and commits it. Waits without a connection while no slot is free.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SemaphoreExt::with_slot`], and before `f` as [`with_object_lock`](Self::with_object_lock).
+    pub fn with_slot<T, E, F>(&self, semaphore: &Semaphore, wait: Wait, f: F) -> Result<T, E>
+    where
+        F: FnOnce(&mut C) -> Result<T, E>,
+        E: From<Error>,
+    {
+        let _active = self.activity.begin();
+        let stop = self.stop.as_ref();
+        let mut held = C::block_on(slot_waits::begin(&self.shared, stop, semaphore, wait))?;
+        C::block_on(held.run(work::blocking(&mut Some(f))))
+    }
+
+    /// Runs `f` in a transaction that holds a slot, and commits it. Returns `None`, and does not call `f`, when no slot is free.
+    ///
+    /// Does not wait for a slot, but for a connection of the pool, up to its time-out.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] when the pool has no connection within its time-out; [`Error::Stopped`] after a stop, as in
+    /// [`with_slot`](Self::with_slot); those of [`SemaphoreExt::try_with_slot`].
+    pub fn try_with_slot<T, E, F>(&self, semaphore: &Semaphore, f: F) -> Result<Option<T>, E>
+    where
+        F: FnOnce(&mut C) -> Result<T, E>,
+        E: From<Error>,
+    {
+        let _active = self.activity.begin();
+        let held = slot_waits::try_begin(&self.shared, self.stop.as_ref(), semaphore);
+        let Some(mut held) = C::block_on(held)? else {
+            return Ok(None);
+        };
+        C::block_on(held.run(work::blocking(&mut Some(f)))).map(Some)
+    }
+}
+
+/// On the pools of diesel-async: the methods return futures.
+#[cfg(feature = "_async_pool")]
+impl<P: AsyncPool> LockPool<P> {
+    /// Locks objects, runs `f` in the transaction that holds the locks, and commits it: as `with_object_lock` on r2d2's pool.
+    ///
+    /// # Errors
+    ///
+    /// Those of `AsyncObjectLockExt::with_object_lock`; [`Error::Stopped`] at a stop, after the attempt that is running if there
+    /// is one; [`Error::AsyncPool`] in place of `Error::Pool`, and at any attempt if the pool is closed.
+    pub fn with_object_lock<T, E, F>(
+        &self,
+        request: impl Into<LockRequest>,
+        f: F,
+    ) -> impl Future<Output = Result<T, E>> + Send
+    where
+        for<'r> F: SendWork<&'r mut P::Connection, Result<T, E>>,
+        T: Send,
+        E: From<Error> + Send,
+    {
+        let request = request.into();
+        counted(&self.activity, async move {
+            let _active = self.activity.begin();
+            let wait = ObjectWait::new(&self.shared, self.stop.as_ref(), request)?;
+            let mut held = object_waits::begin(&self.shared, &wait).await?;
+            <P::Connection as Link>::droppable(held.run(f)).await
+        })
+    }
+
+    /// Runs `f` in a transaction that holds a slot, and commits it: as `with_slot` on r2d2's pool.
+    ///
+    /// # Errors
+    ///
+    /// As [`with_object_lock`](Self::with_object_lock), with those of `AsyncSemaphoreExt::with_slot`.
+    pub fn with_slot<T, E, F>(
+        &self,
+        semaphore: &Semaphore,
+        wait: Wait,
+        f: F,
+    ) -> impl Future<Output = Result<T, E>> + Send
+    where
+        for<'r> F: SendWork<&'r mut P::Connection, Result<T, E>>,
+        T: Send,
+        E: From<Error> + Send,
+    {
+        let held = slot_waits::begin(&*self.shared, self.stop.as_ref(), semaphore, wait);
+        counted(&self.activity, async move {
+            let _active = self.activity.begin();
+            let mut held = held.await?;
+            <P::Connection as Link>::droppable(held.run(f)).await
+        })
+    }
+
+    /// Runs `f` in a transaction that holds a slot, or returns `None` when no slot is free: as `try_with_slot` on r2d2's pool.
+    ///
+    /// # Errors
+    ///
+    /// As [`with_object_lock`](Self::with_object_lock), with those of `AsyncSemaphoreExt::try_with_slot`.
+    pub fn try_with_slot<T, E, F>(
+        &self,
+        semaphore: &Semaphore,
+        f: F,
+    ) -> impl Future<Output = Result<Option<T>, E>> + Send
+    where
+        for<'r> F: SendWork<&'r mut P::Connection, Result<T, E>>,
+        T: Send,
+        E: From<Error> + Send,
+    {
+        let held = slot_waits::try_begin(&*self.shared, self.stop.as_ref(), semaphore);
+        counted(&self.activity, async move {
+            let _active = self.activity.begin();
+            let Some(mut held) = held.await? else {
+                return Ok(None);
+            };
+            let done = <P::Connection as Link>::droppable(held.run(f)).await;
+            done.map(Some)
+        })
+    }
+}
+
+impl<P> Clone for LockPool<P> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            activity: self.activity.clone(),
+            stop: self.stop.clone(),
+        }
+    }
+}
+
+impl<P> std::fmt::Debug for LockPool<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LockPool")
+            .field("stop", &self.stop)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,287 @@
+//! Ends what a process does with locks and slots, within a deadline.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+#[cfg(feature = "_async_pool")]
+use futures_util::future::join_all;
+
+#[cfg(feature = "_async_pool")]
+use crate::Async;
+use crate::jobs::renewer::WeakRenewer;
+use crate::pools::lender::Style;
+use crate::rt::activity::{Activity, await_all_idle};
+use crate::rt::{block_on, lock};
+use crate::{Blocking, LockPool, Pool, Slot, SlotRenewer, StopToken};
+
+/// Ends the waits of a process, waits for its closures, and releases its slots, when the process is asked to end (SIGTERM).
+///
+/// ```
+/// use diesel_locks::{LockPool, Shutdown, SlotRenewer};
+/// use std::time::Duration;
+///
+/// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let url = directory.path().join("app.db").display().to_string();
+/// # let (renewer_pool, pool) = (sqlite::pool(&url)?, sqlite::pool(&url)?);
+/// let shutdown = Shutdown::new();
+/// let renewer = shutdown.add_renewer(&SlotRenewer::new(renewer_pool));
+/// let locks = shutdown.add_lock_pool(&LockPool::new(pool));
+/// // The application uses `renewer` and `locks`.
+/// # drop((renewer, locks));
+///
+/// // On SIGTERM:
+/// let left = shutdown.shut_down(Duration::from_secs(8)); // less than the time after which the process is killed
+/// if !left.is_empty() {
+///     eprintln!("cut off: {left:?}");
+/// }
+/// # assert!(left.is_empty(), "cut off: {left:?}");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// With pools of deadpool or bb8:
+///
+/// ```
+/// # use diesel_locks::{LockPool, Shutdown};
+/// # use std::time::Duration;
+/// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/asynchronous.rs")); }
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
+/// let shutdown = Shutdown::new();
+/// let locks = shutdown.add_lock_pool(&LockPool::new(pool));
+/// # drop(locks);
+/// let left = shutdown.shut_down(Duration::from_secs(8)).await;
+/// # assert!(left.is_empty(), "cut off: {left:?}");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Create one when the application starts, and pass each [`SlotRenewer`] and [`LockPool`] through it. Call `shut_down` once the
+/// application accepts no more requests, and while the runtime of asynchronous pools still runs. Clones are the same value.
+///
+/// The renewers and lock pools of one `Shutdown` all block (`Shutdown`), or are all asynchronous (`Shutdown<Async>`). An application
+/// that has both has two: stop the tokens of both first, then wait for both.
+#[doc(alias("SIGTERM", "graceful", "drain", "exit"))]
+pub struct Shutdown<S: Style = Blocking> {
+    registry: Arc<Registry>,
+    style: PhantomData<fn() -> S>,
+}
+
+impl<S: Style> Shutdown<S> {
+    /// Creates a shutdown whose token is not stopped.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns the token of the process. `shut_down` stops it. A request has a child of it: [`StopToken::child`].
+    pub fn stop_token(&self) -> &StopToken {
+        &self.registry.stop
+    }
+
+    /// Registers `renewer` and its clones: `shut_down` waits for their guards, and releases them. Returns a
+    /// handle that the token [stops](SlotRenewer::stopped_by): use it in place of `renewer`. Does not keep the renewer alive.
+    #[must_use]
+    pub fn add_renewer<P: Pool<Style = S>>(&self, renewer: &SlotRenewer<P>) -> SlotRenewer<P> {
+        self.registry.add_renewer(renewer.generic().downgrade());
+        renewer.stopped_by(self.stop_token())
+    }
+
+    /// Registers `locks` and its clones: `shut_down` waits for their transactions. Returns a handle that the token
+    /// [stops](LockPool::stopped_by): use it, and handles for requests made of it, in place of `locks`.
+    #[must_use]
+    pub fn add_lock_pool<P: Pool<Style = S>>(&self, locks: &LockPool<P>) -> LockPool<P> {
+        self.registry.add_transactions(locks.activity());
+        locks.stopped_by(self.stop_token())
+    }
+}
+
+impl Shutdown<Blocking> {
+    /// Stops the token, waits at most for `limit` until all calls, guards and transactions of the renewers and lock
+    /// pools have ended, and then releases the slots that are still held. Returns what had not ended; it is logged by `tracing` too.
+    ///
+    /// [Waits end](SlotRenewer::stopped_by) with [`Error::Stopped`](crate::Error::Stopped). Closures end by themselves,
+    /// when they see that [`ActiveSlot::is_active`](crate::ActiveSlot::is_active) is false or that the token is stopped. Slots
+    /// and locks that are acquired with other handles than those returned by this value are waited for, but not refused: stop
+    /// accepting requests before. Transactions on connections that the application borrows by itself are not waited for.
+    ///
+    /// The release of what is left waits for a connection of each pool up to the deadline, at least 0.5 s, one pool after
+    /// the other, and not for slots that other sessions have locked. A thread can't give up a statement that the database does not
+    /// answer: set the driver's limits for that. A call of `run_as_leader` returns shortly after its closure: join its thread before
+    /// `main` returns.
+    ///
+    /// May be called several times: each call waits again.
+    #[doc(alias("SIGTERM", "graceful", "drain"))]
+    pub fn shut_down(&self, limit: Duration) -> Unfinished {
+        let ending = self.registry.stop(limit);
+        let mut left = block_on(ending.await_idle());
+        for renewer in &ending.renewers {
+            left.slots
+                .extend(block_on(renewer.cut_all(ending.time_to_release())));
+        }
+        ending.record(&left);
+        left
+    }
+}
+
+#[cfg(feature = "_async_pool")]
+impl Shutdown<Async> {
+    /// As `shut_down` of a blocking `Shutdown`. All renewers release at the same time, no longer than until the deadline, or 0.5 s,
+    /// whatever the pools and the database do. If the future is dropped, the token stays stopped, and guards that it has not
+    /// released yet stay held: call the method again.
+    #[doc(alias("SIGTERM", "graceful", "drain"))]
+    pub async fn shut_down(&self, limit: Duration) -> Unfinished {
+        let ending = self.registry.stop(limit);
+        let mut left = ending.await_idle().await;
+        let time = ending.time_to_release();
+        let cuts = ending.renewers.iter().map(|renewer| renewer.cut_all(time));
+        left.slots = join_all(cuts).await.concat();
+        ending.record(&left);
+        left
+    }
+}
+
+/// What had not ended at the deadline of `Shutdown::shut_down`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+#[must_use = "what was cut off may have written a part of its data"]
+pub struct Unfinished {
+    /// The slots that were held at the deadline, and were released then. Their closures may still run: they do so beside
+    /// the next holders until the process ends.
+    pub slots: Vec<Slot>,
+    /// The calls and guards of renewers that had not ended: those of `slots`, guards that are lost, waits that no stop
+    /// ends, and slots that could not be released in time. Such a slot is released later, if the process lives, or free when its
+    /// lease ends.
+    pub guards: usize,
+    /// The calls of lock pools that had not ended. Their transactions end with the process:
+    /// the database rolls them back.
+    pub transactions: usize,
+}
+
+impl Unfinished {
+    /// Returns whether everything had ended by itself before the deadline.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty() && self.guards == 0 && self.transactions == 0
+    }
+}
+
+/// The least time that a release at the deadline waits for a connection of the pool.
+const SHORTEST_RELEASE: Duration = Duration::from_millis(500);
+
+impl<S: Style> Clone for Shutdown<S> {
+    fn clone(&self) -> Self {
+        Self {
+            registry: Arc::clone(&self.registry),
+            style: PhantomData,
+        }
+    }
+}
+
+impl<S: Style> Default for Shutdown<S> {
+    fn default() -> Self {
+        Self {
+            registry: Arc::default(),
+            style: PhantomData,
+        }
+    }
+}
+
+impl<S: Style> fmt::Debug for Shutdown<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shutdown")
+            .field("stop", self.stop_token())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is registered with a shutdown.
+#[derive(Default)]
+struct Registry {
+    stop: StopToken,
+    transactions: Mutex<Vec<Activity>>,
+    renewers: Mutex<Vec<WeakRenewer>>,
+}
+
+impl Registry {
+    /// Once, however often it is called with clones.
+    fn add_renewer(&self, renewer: WeakRenewer) {
+        let mut renewers = lock(&self.renewers);
+        renewers.retain(|known| !known.has_ended());
+        let is_known = |known: &WeakRenewer| known.activity().is(renewer.activity());
+        if !renewers.iter().any(is_known) {
+            renewers.push(renewer);
+        }
+    }
+
+    fn add_transactions(&self, activity: &Activity) {
+        let mut transactions = lock(&self.transactions);
+        transactions.retain(|known| !known.has_ended());
+        if !transactions.iter().any(|known| known.is(activity)) {
+            transactions.push(activity.clone());
+        }
+    }
+
+    /// Stops the token.
+    fn stop(&self, limit: Duration) -> Ending {
+        let started = Instant::now();
+        let longest = Duration::from_secs(365 * 24 * 3600);
+        self.stop.stop();
+        // Copies: other calls, and closures that register, must not wait for this one.
+        Ending {
+            started,
+            limit,
+            end: started + limit.min(longest),
+            transactions: lock(&self.transactions).clone(),
+            renewers: lock(&self.renewers).clone(),
+        }
+    }
+}
+
+/// A call that waits for what is registered.
+struct Ending {
+    started: Instant,
+    limit: Duration,
+    end: Instant,
+    transactions: Vec<Activity>,
+    renewers: Vec<WeakRenewer>,
+}
+
+impl Ending {
+    /// Waits until everything has ended, or until the deadline. Returns how much has not.
+    async fn await_idle(&self) -> Unfinished {
+        let renewers = self.renewers.iter().map(|it| it.activity().clone());
+        let all: Vec<Activity> = self.transactions.iter().cloned().chain(renewers).collect();
+        let running = await_all_idle(&all, self.end).await;
+        let (transactions, guards) = running.split_at(self.transactions.len());
+        Unfinished {
+            slots: Vec::new(),
+            guards: guards.iter().sum(),
+            transactions: transactions.iter().sum(),
+        }
+    }
+
+    /// How long the release of what is left waits for a connection.
+    fn time_to_release(&self) -> Duration {
+        let left = self.end.saturating_duration_since(Instant::now());
+        left.max(SHORTEST_RELEASE)
+    }
+
+    fn record(&self, left: &Unfinished) {
+        if left.is_empty() {
+            let waited = self.started.elapsed();
+            tracing::info!(?waited, "all calls, guards and transactions have ended");
+            return;
+        }
+        let (guards, transactions, limit) = (left.guards, left.transactions, self.limit);
+        tracing::warn!(guards, transactions, ?limit, "not ended by the deadline");
+        for slot in &left.slots {
+            let (semaphore, number) = (slot.semaphore(), slot.number());
+            tracing::warn!(semaphore, number, "slot released while its closure runs");
+        }
+    }
+}

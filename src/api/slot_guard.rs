@@ -1,0 +1,297 @@
+//! What holds a slot of a `SlotRenewer`: a guard, and the argument of its closures.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use crate::jobs::guard::{Held, await_release};
+#[cfg(feature = "_async_pool")]
+use crate::pools::lender::Async;
+use crate::pools::lender::{Blocking, Style};
+use crate::rt::block_on;
+use crate::{Error, LeaseState, Slot, StopToken};
+
+/// A leased slot that its [`SlotRenewer`](crate::SlotRenewer) renews while the guard lives. Dropping the
+/// guard releases the slot.
+///
+/// A guard can't stop the work that runs while it is held: check it at every step (`guard.ensure_held()?`), or run the work in a
+/// `select!` beside `lost`. What happens between two checks is protected by the [fence](Self::fence), or by
+/// [`pin_slot`](crate::SemaphoreExt::pin_slot) in the transaction that writes.
+///
+/// # Loss
+///
+/// A guard is lost when its lease ends before a renewal is confirmed, or the slot was released by force. It stays lost. A thread
+/// of this crate watches the end of the lease, by the local monotonic clock, from the moment before the last confirmed statement was
+/// sent.
+///
+/// A guard is lost before another holder is granted the slot, also while a renewal hangs, except:
+///
+/// - when the slot is released by force;
+/// - when the database's clock jumps ahead or runs faster than that of this machine;
+/// - when a fail-over or a restored backup loses the grant or its last renewal;
+/// - when several nodes of a cluster grant slots and their clocks differ;
+/// - when the monotonic clock of this machine stops while it is suspended, as on Linux.
+///
+/// # Drop
+///
+/// The renewer's thread or task releases the slot. A blocking guard waits for it up to 200 ms, in a callback of
+/// [`on_lost`](Self::on_lost) not at all; a `SlotGuard<Async>` does not wait. A release that fails is retried until the lease ends,
+/// for a minute at most. `release` waits for the release, and returns the error. A process that ends right after a drop may end
+/// before the release: call `release`, or `SlotRenewer::release_guards`.
+#[must_use = "dropping the guard releases the slot"]
+#[doc(alias("RAII", "MutexGuard", "permit", "lease"))]
+pub struct SlotGuard<S: Style = Blocking> {
+    held: Held,
+    /// Stopped when the guard is lost or released.
+    #[cfg(feature = "_async_pool")]
+    ended: StopToken,
+    style: PhantomData<fn() -> S>,
+}
+
+impl<S: Style> SlotGuard<S> {
+    pub(crate) fn new(held: Held) -> Self {
+        #[cfg(feature = "_async_pool")]
+        let ended = StopToken::new();
+        #[cfg(feature = "_async_pool")]
+        if !S::BLOCKS {
+            let end = ended.stop_on_drop();
+            held.signal_loss(move || drop(end));
+        }
+        Self {
+            held,
+            #[cfg(feature = "_async_pool")]
+            ended,
+            style: PhantomData,
+        }
+    }
+
+    /// Returns whether the slot is held: the last confirmed lease has not ended. Reads the clock, not the
+    /// database. Once false, it stays false.
+    pub fn is_held(&self) -> bool {
+        self.held.is_held()
+    }
+
+    /// Fails when the slot is not [held](Self::is_held).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SlotLost`].
+    #[doc(alias("check", "assertLocked"))]
+    pub fn ensure_held(&self) -> Result<(), Error> {
+        self.held.ensure_held()
+    }
+
+    /// Returns the fence, as [`Slot::fence`].
+    #[doc(alias("fencing token", "fencing_token"))]
+    pub fn fence(&self) -> i64 {
+        self.slot().fence
+    }
+
+    /// Returns the slot, for [`pin_slot`](crate::SemaphoreExt::pin_slot). Its
+    /// [`remaining`](Slot::remaining) is that of the first lease.
+    pub fn slot(&self) -> &Slot {
+        self.held.slot()
+    }
+
+    /// Returns the remaining time of the last confirmed lease; zero when the guard is lost.
+    pub fn remaining(&self) -> Duration {
+        self.held.remaining()
+    }
+
+    /// Calls `callback` when the guard is lost; immediately if it is lost already, never if it is released
+    /// first.
+    ///
+    /// One thread of this crate, outside a runtime, calls the callbacks of all guards, one after the other: keep them short, and
+    /// spawn no task (`tokio::spawn` panics there). If the guard is lost already, the caller of this method calls it. A callback
+    /// may drop the guard. A panic in it is caught and logged.
+    ///
+    /// To wait for the loss with a thread, let the callback send to a channel.
+    #[doc(alias("HandleLostToken", "lost_lock", "expired"))]
+    pub fn on_lost(&self, callback: impl FnOnce() + Send + 'static) {
+        self.held.on_lost(callback);
+    }
+}
+
+impl SlotGuard<Blocking> {
+    /// Releases the slot with a connection of the pool, and returns whether its lease had ended.
+    ///
+    /// Waits for a connection up to the pool's time-out, and then as
+    /// [`release_slot`](crate::SemaphoreExt::release_slot).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SlotLost`] when another holder was granted the slot, or it was released before. After errors of the pool or the
+    /// database the release is retried in the background, as after a drop.
+    pub fn release(self) -> Result<LeaseState, Error> {
+        block_on(self.held.release())
+    }
+}
+
+#[cfg(feature = "_async_pool")]
+impl SlotGuard<Async> {
+    /// Waits until the guard is lost, or `SlotRenewer::release_guards` has released it.
+    ///
+    /// The future may be dropped, and made again.
+    ///
+    /// ```
+    /// use diesel_locks::{Async, Error, SlotGuard};
+    ///
+    /// async fn work(guard: &SlotGuard<Async>) -> Result<(), Error> {
+    ///     tokio::select! {
+    ///         () = guard.lost() => guard.ensure_held(),
+    ///         result = collate() => result,
+    ///     }
+    /// }
+    /// # async fn collate() -> Result<(), Error> { Ok(()) }
+    /// ```
+    #[doc(alias("HandleLostToken", "cancelled", "expired"))]
+    pub async fn lost(&self) {
+        self.ended.stopped().await;
+    }
+
+    /// Releases the slot as a blocking guard does. If the future is dropped, the slot is released in the background.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "the signature promises that the future is `Send`"
+    )]
+    pub fn release(self) -> impl Future<Output = Result<LeaseState, Error>> + Send {
+        async move { self.held.release().await }
+    }
+}
+
+/// Has the slot released in the background. A thread waits for it for a short time.
+impl<S: Style> Drop for SlotGuard<S> {
+    fn drop(&mut self) {
+        if S::BLOCKS
+            && let Some(released) = self.held.end()
+        {
+            await_release(&released);
+        }
+    }
+}
+
+impl<S: Style> fmt::Debug for SlotGuard<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SlotGuard")
+            .field("slot", self.slot())
+            .field("held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The argument of the closures of `SlotRenewer::run_as_leader` and `run_on_timer`: the [`SlotGuard`] of the slot that is held
+/// while they run, and the token that stops them.
+///
+/// The closure has to end when [`is_active`](Self::is_active) returns false: the slot was lost, or a stop was requested.
+/// Nothing interrupts it.
+///
+/// ```
+/// use diesel_locks::ActiveSlot;
+/// use std::time::Duration;
+///
+/// fn lead(leader: &ActiveSlot) -> Result<(), diesel_locks::Error> {
+///     while leader.sleep(Duration::from_millis(200)) {
+///         // a step of the work, every 200 ms; `sleep` returns false at once when the slot is lost
+///     }
+///     Ok(())
+/// }
+/// ```
+///
+/// An `async` closure gets an `ActiveSlot<Async>`.
+#[derive(Debug)]
+#[doc(alias("leader", "leadership"))]
+pub struct ActiveSlot<S: Style = Blocking> {
+    guard: SlotGuard<S>,
+    /// Stopped when the slot is lost or released, or the token of the renewer is stopped.
+    stop: StopToken,
+}
+
+impl<S: Style> ActiveSlot<S> {
+    pub(crate) fn new(held: Held, stop: &StopToken) -> Self {
+        let stop = stop.child();
+        let ended = stop.stop_on_drop();
+        held.signal_loss(move || drop(ended));
+        Self {
+            guard: SlotGuard::new(held),
+            stop,
+        }
+    }
+
+    /// Returns whether the closure is to continue: the slot is held, and no stop was requested. Reads the clock, not the
+    /// database. Once false, it stays false.
+    pub fn is_active(&self) -> bool {
+        !self.stop.is_stopped() && self.guard.is_held()
+    }
+
+    /// Returns a token that is stopped when the slot is lost or released, or a stop is requested: for waits that the closure
+    /// begins, such as `LockPool::stopped_by`. Stopping it ends these waits, and [`is_active`](Self::is_active) returns false. It
+    /// does not release the slot.
+    pub fn stop_token(&self) -> &StopToken {
+        &self.stop
+    }
+
+    /// Returns the guard of the slot. Its [`is_held`](SlotGuard::is_held) does not show a requested stop.
+    pub fn guard(&self) -> &SlotGuard<S> {
+        &self.guard
+    }
+
+    /// Returns the slot, for [`pin_slot`](crate::SemaphoreExt::pin_slot).
+    pub fn slot(&self) -> &Slot {
+        self.guard.slot()
+    }
+
+    /// Returns the fence of this grant, as [`Slot::fence`].
+    #[doc(alias("fencing token", "fencing_token"))]
+    pub fn fence(&self) -> i64 {
+        self.guard.fence()
+    }
+
+    /// The closure has ended. A release that fails is retried in the background until the lease ends, for a minute at most.
+    pub(crate) async fn release(self) {
+        let (semaphore, number) = (self.slot().semaphore().to_owned(), self.slot().number());
+        match self.guard.held.release().await {
+            Ok(_) => tracing::info!(semaphore, number, "slot released: the closure has ended"),
+            Err(error) => tracing::warn!(semaphore, number, %error, "slot not released"),
+        }
+    }
+}
+
+impl ActiveSlot<Blocking> {
+    /// Sleeps for `duration`. Returns true after that time, and false at once when [`is_active`](Self::is_active) gets false
+    /// meanwhile or was before: the condition of a loop.
+    pub fn sleep(&self, duration: Duration) -> bool {
+        self.stop.sleep(duration) && self.is_active()
+    }
+}
+
+#[cfg(feature = "_async_pool")]
+impl ActiveSlot<Async> {
+    /// Waits until [`is_active`](Self::is_active) is false. The future may be dropped, and made again.
+    ///
+    /// ```
+    /// use diesel_locks::{ActiveSlot, Async, Error};
+    ///
+    /// async fn lead(leader: &ActiveSlot<Async>) -> Result<(), Error> {
+    ///     tokio::select! {
+    ///         () = leader.ended() => Ok(()),
+    ///         result = work() => result,
+    ///     }
+    /// }
+    /// # async fn work() -> Result<(), Error> { Ok(()) }
+    /// ```
+    #[doc(alias("lost", "stopped", "cancelled"))]
+    pub async fn ended(&self) {
+        self.stop.stopped().await;
+    }
+
+    /// Sleeps as that of a blocking `ActiveSlot`.
+    pub async fn sleep(&self, duration: Duration) -> bool {
+        // At its end, or when the time is up.
+        let _ = tokio::time::timeout(duration, self.ended()).await;
+        self.is_active()
+    }
+}

@@ -1,0 +1,229 @@
+//! The statements for object locks on MySQL and MariaDB: locks rows one by one, and free objects in one message of several
+//! statements.
+
+use std::fmt::Write;
+
+use diesel::QueryResult;
+use diesel::dsl::{auto_type, delete as delete_from, insert_into};
+use diesel::mysql::Mysql;
+use diesel::prelude::{ExpressionMethods, QueryDsl};
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::sql_types::{BigInt, Binary, Integer, Nullable};
+
+use crate::engine::literal;
+use crate::engine::mysql::sql::{
+    ANY_JOIN, ANY_JOIN_HINT, BEGIN_MARKED_AT_LEVEL, IN_TRANSACTION, ISOLATION_LEVEL, InTransaction,
+    LIMIT_HINT, READ_COMMITTED, ROLLBACK, SessionLevel, WRITER_UNKNOWN, WriterUnknown,
+};
+use crate::engine::tables::Named;
+use crate::engine::tables::diesel_locks_objects::{self, dsl};
+use crate::link::raw_sql::{push, statement};
+use crate::values::lock_request::Request;
+use crate::{ObjectId, Wait};
+
+#[auto_type]
+pub(crate) fn lock_row<'a>(id: Named<'a>) -> _ {
+    let session: (SessionLevel, InTransaction) = (SessionLevel {}, InTransaction {});
+    let unknown: WriterUnknown = WriterUnknown {};
+    diesel_locks_objects::table
+        .select((session, unknown))
+        .filter(dsl::id.eq(id))
+        .for_update()
+}
+
+statement! {
+    Mysql;
+    /// `lock_row` without waiting: fails when another transaction holds the row. Raw for its hint, because on MySQL
+    /// NOWAIT does not apply to a locked table.
+    LockRowNow<'a> { id: &'a [u8] } -> ((BigInt, Nullable<BigInt>), BigInt),
+    |self| {
+        "SELECT "; {LIMIT_HINT}; {ISOLATION_LEVEL}; ", "; {IN_TRANSACTION}; ", "; {WRITER_UNKNOWN};
+        " FROM diesel_locks_objects WHERE id = ", Binary = self.id;
+        " FOR UPDATE NOWAIT";
+    }
+}
+
+/// Fails if another transaction holds one of the rows, uncommitted ones included, and waits for none. Locks nothing: at READ
+/// COMMITTED InnoDB releases at once what a statement has locked anew and its condition then excludes, and `kept` is never
+/// larger than 1. What the transaction held before stays locked. Not cached: the number of ids varies.
+pub(crate) struct Probe<'a> {
+    pub(crate) ids: &'a [ObjectId],
+}
+
+impl QueryId for Probe<'_> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl Query for Probe<'_> {
+    type SqlType = BigInt;
+}
+
+impl QueryFragment<Mysql> for Probe<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
+        out.unsafe_to_cache_prepared();
+        // Not by the optimizer's choice, which may be to read, and lock, the whole table.
+        push!(out;
+            "SELECT "; {LIMIT_HINT}; "COUNT(*) FROM diesel_locks_objects FORCE INDEX (PRIMARY) WHERE kept > 1 AND id IN (";
+        );
+        for (position, id) in self.ids.iter().enumerate() {
+            out.push_sql(if position == 0 { "" } else { ", " });
+            out.push_bind_param::<Binary, _>(id.as_str().as_bytes())?;
+        }
+        out.push_sql(") FOR UPDATE NOWAIT");
+        Ok(())
+    }
+}
+
+#[auto_type]
+pub(crate) fn insert<'a>(id: Named<'a>, kept: bool) -> _ {
+    insert_into(diesel_locks_objects::table).values((dsl::id.eq(id), dsl::kept.eq(kept)))
+}
+
+#[auto_type]
+pub(crate) fn delete<'a>(id: Named<'a>) -> _ {
+    delete_from(diesel_locks_objects::table.filter(dsl::id.eq(id)))
+}
+
+statement! {
+    Mysql;
+    /// Deletes rows that no transaction has locked, at most `limit`. Also the row of a transient lock whose DELETE
+    /// failed, if its transaction was committed after all. By the key of each: a DELETE with a list of keys reads the
+    /// whole table if the list covers most of it, and then waits for the rows that are locked.
+    DeleteUnlocked { limit: i64 } -> Integer,
+    |self| {
+        {ANY_JOIN}; "DELETE "; {ANY_JOIN_HINT};
+        "object FROM (SELECT id FROM diesel_locks_objects FORCE INDEX (PRIMARY) LIMIT ", BigInt = &self.limit;
+        " FOR UPDATE SKIP LOCKED) AS gone STRAIGHT_JOIN diesel_locks_objects AS object FORCE INDEX (PRIMARY) \
+         ON object.id = gone.id";
+    }
+}
+
+/// The name of an object's named lock: a digest of database and id.
+pub(crate) const NAMED_LOCK: &str =
+    "CONCAT('diesel:', SHA2(CONCAT(CAST(COALESCE(DATABASE(), '') AS BINARY), '.', CAST(";
+pub(crate) const NAMED_LOCK_END: &str = " AS BINARY)), 224))";
+
+statement! {
+    Mysql;
+    /// Returns 1 if the named lock is acquired, 0 if another session held it until the time-out, and NULL if
+    /// interrupted; and [`WRITER_UNKNOWN`].
+    AcquireNamedLock<'a> { id: &'a [u8], seconds: i32 } -> (Nullable<BigInt>, BigInt),
+    |self| {
+        "SELECT GET_LOCK("; {NAMED_LOCK}, Binary = self.id;
+        {NAMED_LOCK_END}; ", ", Integer = &self.seconds;
+        "), "; {WRITER_UNKNOWN};
+    }
+}
+
+statement! {
+    Mysql;
+    /// Has no effect if this session does not hold the named lock. Not a SELECT, which may return an error in place of
+    /// its row.
+    ReleaseNamedLock<'a> { id: &'a [u8] } -> Nullable<BigInt>,
+    |self| {
+        "DO RELEASE_LOCK("; {NAMED_LOCK}, Binary = self.id;
+        {NAMED_LOCK_END}; ")";
+    }
+}
+
+// Free objects in one message.
+
+/// The most objects that one message locks. An id has up to 1020 bytes and is in the message five times, at
+/// worst in hexadecimal digits: 1 MB in total. MariaDB's default for `max_allowed_packet` is 16 MB.
+pub(crate) const LOCK_BATCH: usize = 100;
+
+/// BEGIN and transient locks on free objects in one message, which takes one round trip like BEGIN alone. It fails when
+/// an object is not free; [`undo`] reverts what it has done until then. In a transaction that Diesel does not know of its
+/// first statement fails, and nothing is to be reverted.
+pub(crate) fn begin_and_acquire(request: &Request) -> String {
+    let mut sql = READ_COMMITTED.to_owned();
+    if is_limited(request) {
+        // More time than the message takes; a wait may exceed its limit by it.
+        sql.push_str(
+            "SET @diesel_locks_named_lock = NULL /*!80000 , \
+             @diesel_locks_limit = @@SESSION.max_execution_time, SESSION max_execution_time = 20 */; ",
+        );
+    }
+    sql.push_str(&BEGIN_MARKED_AT_LEVEL);
+    push_acquire_free(&mut sql, &request.ids, "");
+    push_restore_limit(&mut sql, request);
+    sql
+}
+
+pub(crate) fn undo(request: &Request) -> String {
+    let mut sql = ROLLBACK.clone();
+    push_release_named_locks(&mut sql, &request.ids);
+    push_restore_limit(&mut sql, request);
+    sql
+}
+
+/// Whether to limit the statements' time: on MySQL, NOWAIT applies to rows, but a statement waits for a locked table.
+fn is_limited(request: &Request) -> bool {
+    request.wait != Wait::Forever
+}
+
+fn push_restore_limit(sql: &mut String, request: &Request) {
+    if is_limited(request) {
+        sql.push_str(
+            "; SET @diesel_locks_named_lock = NULL /*!80000 , SESSION max_execution_time = \
+             CAST(COALESCE(@diesel_locks_limit, @@SESSION.max_execution_time) AS UNSIGNED), \
+             @diesel_locks_limit = NULL */",
+        );
+    }
+}
+
+/// [`begin_and_acquire`] in an open transaction.
+pub(crate) fn acquire_in_savepoint(ids: &[ObjectId], wait: Wait) -> String {
+    let mut sql = "SAVEPOINT diesel_locks".to_owned();
+    let hint = if wait == Wait::Forever {
+        ""
+    } else {
+        LIMIT_HINT
+    };
+    push_acquire_free(&mut sql, ids, hint);
+    sql.push_str("; RELEASE SAVEPOINT diesel_locks");
+    sql
+}
+
+/// Reverts [`acquire_in_savepoint`], whichever of its statements has failed. If the transaction has ended, this fails
+/// after it has released the named locks.
+pub(crate) fn undo_savepoint(ids: &[ObjectId]) -> String {
+    let mut sql = "DO 0".to_owned();
+    push_release_named_locks(&mut sql, ids);
+    sql.push_str("; ROLLBACK TO SAVEPOINT diesel_locks; RELEASE SAVEPOINT diesel_locks");
+    sql
+}
+
+/// `hint` is for the first statement that accesses the table, which is the one that may wait for a locked table.
+fn push_acquire_free(sql: &mut String, ids: &[ObjectId], hint: &str) {
+    for id in ids {
+        let named_lock = named_lock_of(id);
+        let mut literal = String::new();
+        literal::push_for_mysql(&mut literal, id.as_str());
+        let _ = write!(
+            sql,
+            // The subquery returns two rows, which is an error, if another session holds the named lock or the session
+            // does not know yet that there is one writer.
+            "; SET @diesel_locks_named_lock = \
+             (SELECT 1 UNION ALL SELECT 2 FROM DUAL WHERE COALESCE(GET_LOCK({named_lock}, 0), 0) = 0 OR {WRITER_UNKNOWN})\
+             ; SELECT {hint}kept FROM diesel_locks_objects WHERE id = {literal} FOR UPDATE NOWAIT\
+             ; INSERT IGNORE INTO diesel_locks_objects (id, kept) VALUES ({literal}, FALSE)\
+             ; DELETE FROM diesel_locks_objects WHERE id = {literal} AND NOT kept\
+             ; DO RELEASE_LOCK({named_lock})"
+        );
+    }
+}
+
+fn push_release_named_locks(sql: &mut String, ids: &[ObjectId]) {
+    for id in ids {
+        let _ = write!(sql, "; DO RELEASE_LOCK({})", named_lock_of(id));
+    }
+}
+
+fn named_lock_of(id: &ObjectId) -> String {
+    let mut sql = NAMED_LOCK.to_owned();
+    literal::push_for_mysql(&mut sql, id.as_str());
+    sql.push_str(NAMED_LOCK_END);
+    sql
+}

@@ -1,0 +1,340 @@
+//! Searches for free slots on MySQL and MariaDB, without locks. Raw SQL here, because the DSL has no hints, no statement
+//! prefixes and no UNION of parts with limits.
+
+use std::cell::Cell;
+
+use diesel::QueryResult;
+use diesel::mysql::Mysql;
+use diesel::query_builder::AstPass;
+use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
+
+use crate::engine::clock::Clock;
+use crate::engine::mysql::execute::{self, MysqlError, unless_ended};
+use crate::engine::mysql::slot_sql::COMMITTED_AT_ONCE;
+use crate::engine::mysql::sql::{
+    AS_AN_UPDATE, AS_AN_UPDATE_ON_MYSQL, EVERY_ROW, LIMIT_HINT, LONG_LIMIT_HINT,
+    UNLESS_TABLE_LOCKED, WRITER_UNKNOWN, limit_hint,
+};
+use crate::engine::slots::{AttemptContext, AttemptOutcome, classify_refusal, lowest_grantable};
+use crate::error::classify::ErrorClass;
+use crate::error::limits::FEW_SLOTS;
+use crate::link::On;
+use crate::link::raw_sql::{push, statement};
+use crate::rt::backoff;
+use crate::{Error, Semaphore};
+
+/// The last slot's number, the time, and the number and fence of a free slot. In the row with the last slot's number,
+/// the third column is NULL and the fourth is the largest fence.
+type Candidate = (Option<i32>, i64, Option<i32>, Option<i64>);
+
+const MARIADB_FLAG: i32 = 1;
+
+const WRITER_UNKNOWN_FLAG: i32 = 2;
+
+const NO_AUTOCOMMIT_FLAG: i32 = 4;
+
+type CandidateSql = (
+    (
+        Nullable<Integer>,
+        BigInt,
+        Nullable<Integer>,
+        Nullable<BigInt>,
+    ),
+    Integer,
+);
+
+fn push_flags(out: &mut AstPass<'_, '_, Mysql>) {
+    push!(out;
+        {AS_AN_UPDATE_ON_MYSQL}; "/*M!100100 1 + */ 2 * ("; {WRITER_UNKNOWN}; ") + 4 * (NOT "; {COMMITTED_AT_ONCE}; ")";
+    );
+}
+
+/// The floor of all fences: no deleted slot had a larger fence.
+const FLOOR: &str = "IFNULL((SELECT fence FROM diesel_locks_fences WHERE id = 1), 0)";
+
+/// When the lease of a slot above the first hundred ends, NULL for the others: the expression of an index (MySQL), the
+/// column of that index (MariaDB).
+const UPPER_EXPIRES: &str =
+    "/*!80013 (CASE WHEN number > 100 THEN expires_us END) *//*M!100100 upper_expires_us */";
+
+const UPPER_FENCE: &str =
+    "/*!80013 (CASE WHEN number > 100 THEN fence END) *//*M!100100 upper_fence */";
+
+/// Pushes the largest fence of a semaphore with many slots. Not by MAX, for which MySQL reads the whole index if that is on
+/// an expression.
+fn last_of_many<'b>(out: &mut AstPass<'_, 'b, Mysql>, name: &'b [u8]) -> QueryResult<()> {
+    const { assert!(FEW_SLOTS == 100) };
+    push!(out;
+        "GREATEST("; {FLOOR};
+        ", IFNULL((SELECT MAX(fence) FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = name;
+        " AND number <= 100), 0), IFNULL((SELECT "; {UPPER_FENCE};
+        " FROM diesel_locks_slots FORCE INDEX (diesel_locks_slots_fences) WHERE name = ", Binary = name;
+        " ORDER BY "; {UPPER_FENCE};
+        " DESC LIMIT 1), 0))";
+    );
+    Ok(())
+}
+
+/// The number, fence and expiry of a slot, the time, the floor of all fences, and the sum of the flags.
+type FewRow = (i32, i64, i64, i64, i64, i32);
+
+statement! {
+    Mysql;
+    /// Reads all slots up to the number of permits, and one more if it exists. The caller aggregates them: aggregates
+    /// in SQL take longer.
+    ScanPrimary<'a> { name: &'a [u8], permits: i32 } -> (Integer, BigInt, BigInt, BigInt, BigInt, Integer),
+    |self, out| {
+        push!(out;
+            {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT}; "number, fence, expires_us, "; {Mysql::NOW}; ", "; {FLOOR};
+            ", ";
+        );
+        push_flags(&mut out);
+        push!(out;
+            " FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
+            " AND number <= ", Integer = &self.permits;
+            " + 1"; {EVERY_ROW};
+        );
+    }
+}
+
+statement! {
+    Mysql;
+    /// Reads up to eight free slots of the first hundred, up to eight of the others by the index on expiry, and a row
+    /// with the last number and the largest fence. `SLOWLY` has a longer limit: the index may have many entries of rows that
+    /// have changed since, which the server has not cleared away.
+    ///
+    /// Not a join of derived tables, which would take longer than all the rest.
+    ScanExpiryIndex<'a, const SLOWLY: bool> { name: &'a [u8] } -> CandidateSql,
+    |self, out| {
+        const { assert!(FEW_SLOTS == 100) };
+        push!(out;
+            {UNLESS_TABLE_LOCKED}; "(SELECT "; {limit_hint(SLOWLY)}; "NULL AS slots, "; {Mysql::NOW};
+            " AS now_us, number, fence, /*M!100100 1 + */ 0 FROM diesel_locks_slots FORCE INDEX (PRIMARY) \
+             WHERE name = ", Binary = self.name;
+            " AND number <= 100 AND expires_us <= "; {Mysql::NOW};
+            " LIMIT 8) UNION ALL (SELECT NULL, "; {Mysql::NOW};
+            ", number, fence, /*M!100100 1 + */ 0 FROM diesel_locks_slots FORCE INDEX (diesel_locks_slots_expiry) \
+             WHERE name = ", Binary = self.name;
+            " AND "; {UPPER_EXPIRES};
+            " <= "; {Mysql::NOW};
+            " ORDER BY "; {UPPER_EXPIRES};
+            " LIMIT 8) UNION ALL (SELECT MAX(number), "; {Mysql::NOW}; ", NULL, ";
+        );
+        last_of_many(&mut out, self.name)?;
+        out.push_sql(", ");
+        push_flags(&mut out);
+        push!(out;
+            " FROM diesel_locks_slots WHERE name = ", Binary = self.name;
+            ")"; {EVERY_ROW};
+        );
+    }
+}
+
+statement! {
+    Mysql;
+    /// Ends in time unless another session has the table locked. Reads no row.
+    ProbeTable {} -> BigInt,
+    |self| { {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT}; {AS_AN_UPDATE}; "0" }
+}
+
+statement! {
+    Mysql;
+    LastFence<'a> { name: &'a [u8] } -> BigInt,
+    |self, out| {
+        push!(out; {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT}; {AS_AN_UPDATE_ON_MYSQL});
+        last_of_many(&mut out, self.name)?;
+    }
+}
+
+statement! {
+    Mysql;
+    /// Finds the first free slot among those whose numbers are in a JSON array: the time, its number and its fence.
+    FreeAmong<'a> { name: &'a [u8], open: &'a str } -> (BigInt, Integer, BigInt),
+    |self| {
+        {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT}; {Mysql::NOW};
+        ", slot.number, slot.fence FROM JSON_TABLE(", Text = self.open;
+        ", '$[*]' COLUMNS (number INTEGER PATH '$')) AS open \
+         STRAIGHT_JOIN diesel_locks_slots AS slot FORCE INDEX (PRIMARY) ON slot.name = ", Binary = self.name;
+        " AND slot.number = open.number WHERE slot.expires_us <= "; {Mysql::NOW};
+        " ORDER BY slot.number LIMIT 1";
+    }
+}
+
+statement! {
+    Mysql;
+    CountSlots<'a> { name: &'a [u8] } -> BigInt,
+    |self| {
+        {UNLESS_TABLE_LOCKED}; "SELECT "; {LONG_LIMIT_HINT};
+        "COUNT(*) FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
+    }
+}
+
+statement! {
+    Mysql;
+    /// The slots that are free and not locked. Raw, because MariaDB has no FOR SHARE.
+    FreeAndUnlocked<'a> { name: &'a [u8] } -> Integer,
+    |self| {
+        {UNLESS_TABLE_LOCKED}; "SELECT "; {LONG_LIMIT_HINT};
+        "number FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
+        " AND expires_us <= "; {Mysql::NOW};
+        {EVERY_ROW}; " /*!80000 FOR SHARE *//*M!100100 LOCK IN SHARE MODE */ SKIP LOCKED";
+    }
+}
+
+thread_local! {
+    /// The slot that this thread claimed last, and tries first the next time. So threads that repeatedly acquire slots
+    /// of the same semaphore rarely compete for one.
+    pub(crate) static LAST_CLAIMED: Cell<i32> = const { Cell::new(0) };
+}
+
+#[derive(Default)]
+pub(crate) struct Candidates {
+    slots: Option<i32>,
+    pub(crate) now_us: i64,
+    /// Not below the fence of any grant that was committed before the search.
+    pub(crate) fence: i64,
+    pub(crate) free: Vec<(i32, i64)>,
+    pub(crate) mariadb: bool,
+    pub(crate) writer_unknown: bool,
+    pub(crate) no_autocommit: bool,
+}
+
+impl Candidates {
+    fn note(&mut self, flags: i32) {
+        self.mariadb = flags & MARIADB_FLAG != 0;
+        self.writer_unknown |= flags & WRITER_UNKNOWN_FLAG != 0;
+        self.no_autocommit |= flags & NO_AUTOCOMMIT_FLAG != 0;
+    }
+
+    fn add(&mut self, (slots, now_us, number, fence): Candidate) {
+        self.slots = self.slots.or(slots);
+        self.now_us = now_us;
+        self.fence = self.fence.max(fence.unwrap_or(0));
+        self.free.extend(number.zip(fence));
+    }
+
+    pub(crate) fn refusal(
+        &self,
+        semaphore: &Semaphore,
+        context: &AttemptContext,
+    ) -> AttemptOutcome {
+        let any_free = !self.free.is_empty();
+        classify_refusal(self.slots, semaphore.permits_i32(), any_free, context)
+    }
+}
+
+/// Finds free slots without locking. Puts the thread's preferred slot first, or a random one, so that sessions that
+/// search at the same time try different slots.
+async fn find_free(
+    conn: &mut impl On<Mysql>,
+    semaphore: &Semaphore,
+    context: &AttemptContext,
+    slowly: bool,
+) -> Result<Candidates, MysqlError> {
+    let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
+    let mut found = Candidates::default();
+    match &context.candidates {
+        None if permits <= FEW_SLOTS => {
+            let rows: Vec<FewRow> = execute::load(conn, ScanPrimary { name, permits }).await?;
+            for (number, fence, expires_us, now_us, floor, flags) in rows {
+                found.note(flags);
+                found.slots = found.slots.max(Some(number));
+                found.now_us = now_us;
+                found.fence = found.fence.max(fence).max(floor);
+                if expires_us <= now_us {
+                    found.free.push((number, fence));
+                }
+            }
+        }
+        None => {
+            let rows: Vec<(Candidate, i32)> = if slowly {
+                execute::load(conn, ScanExpiryIndex::<true> { name }).await?
+            } else {
+                execute::load(conn, ScanExpiryIndex::<false> { name }).await?
+            };
+            for (row, flags) in rows {
+                found.note(flags);
+                found.add(row);
+            }
+        }
+        Some(open) => {
+            // Read before the slots. A grant committed between the two reads is concurrent with this one, so their
+            // fences need no order.
+            found.fence = execute::get_result(conn, LastFence { name }).await?;
+            let open = &numbers_as_json(open);
+            let free: Vec<(i64, i32, i64)> = execute::load(conn, FreeAmong { name, open }).await?;
+            for (now_us, number, fence) in free {
+                found.add((None, now_us, Some(number), Some(fence)));
+            }
+        }
+    }
+    if context.candidates.is_none() && found.slots > Some(permits) {
+        found.free.clear();
+    }
+    let preferred = context.preferred.unwrap_or_else(|| LAST_CLAIMED.get());
+    let chosen = found
+        .free
+        .iter()
+        .position(|(number, _)| *number == preferred)
+        .unwrap_or_else(|| backoff::random_below(found.free.len()));
+    found.free.rotate_left(chosen);
+    Ok(found)
+}
+
+fn numbers_as_json(numbers: &[i32]) -> String {
+    let numbers: Vec<_> = numbers.iter().map(i32::to_string).collect();
+    format!("[{}]", numbers.join(","))
+}
+
+/// [`find_free`], or the outcome of the attempt when another session has the table locked.
+pub(crate) async fn find_free_nowait(
+    conn: &mut impl On<Mysql>,
+    semaphore: &Semaphore,
+    context: &AttemptContext,
+) -> Result<Result<Candidates, AttemptOutcome>, Error> {
+    let mut slow_searches = 0;
+    loop {
+        match find_free(conn, semaphore, context, slow_searches > 0).await {
+            // MariaDB, where the search does not wait for a locked table.
+            Err(failure) if failure.class == ErrorClass::LockTimeout => {
+                return Ok(Err(AttemptOutcome::Locked));
+            }
+            // MySQL, where a time limit ends the wait for a locked table, and also the search of a busy server.
+            Err(failure) if failure.class == ErrorClass::StatementTimeout => {
+                slow_searches += 1;
+                if slow_searches >= MAX_SLOW_SEARCHES || is_table_locked(conn).await? {
+                    return Ok(Err(AttemptOutcome::TableLocked));
+                }
+            }
+            found => return Ok(Ok(found?)),
+        }
+    }
+}
+
+pub(crate) async fn grantable_nowait(
+    conn: &mut impl On<Mysql>,
+    semaphore: &Semaphore,
+) -> Result<Option<Vec<i32>>, Error> {
+    if is_table_locked(conn).await? {
+        return Ok(None);
+    }
+    Ok(unless_ended(grantable(conn, semaphore).await)?)
+}
+
+async fn grantable(
+    conn: &mut impl On<Mysql>,
+    semaphore: &Semaphore,
+) -> Result<Vec<i32>, MysqlError> {
+    let name = semaphore.name().as_bytes();
+    let slots: i64 = execute::get_result(conn, CountSlots { name }).await?;
+    let free: Vec<i32> = execute::load(conn, FreeAndUnlocked { name }).await?;
+    Ok(lowest_grantable(free, slots, semaphore.permits_i32()))
+}
+
+/// How many searches may be ended by their time limit although no session has the table locked.
+const MAX_SLOW_SEARCHES: u32 = 5;
+
+pub(crate) async fn is_table_locked(conn: &mut impl On<Mysql>) -> Result<bool, Error> {
+    let probed: Option<i64> = unless_ended(execute::get_result(conn, ProbeTable {}).await)?;
+    Ok(probed.is_none())
+}

@@ -1,0 +1,228 @@
+//! What an attempt to acquire a slot asks for and gives, and which slots are granted, added and removed.
+
+use std::ops::RangeInclusive;
+use std::time::Instant;
+
+use crate::Semaphore;
+use crate::values::lease::RenewalResult;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReleaseKind {
+    /// It stays unavailable until the end of its minimum hold time.
+    Used,
+    Unused,
+}
+
+#[derive(Debug)]
+pub struct LeaseRequest<'a> {
+    pub(crate) semaphore: &'a Semaphore,
+    pub(crate) token: [u8; 16],
+    pub(crate) holder: Option<&'a str>,
+    pub(crate) lease_us: i64,
+    pub(crate) min_hold_us: i64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptContext {
+    /// Whether a transaction is open, of the application or of this crate.
+    pub(crate) in_transaction: bool,
+    /// The only slots that may be granted, after [`AttemptOutcome::TooManyRows`].
+    pub(crate) candidates: Option<Vec<i32>>,
+    pub(crate) preferred: Option<i32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchOutcome {
+    Complete,
+    Partial,
+    /// Another session is adding or removing slots, and was not waited for.
+    Contended,
+    TableLocked,
+    /// The row of `diesel_locks_fences` is missing.
+    NoFenceFloor,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RaiseOutcome {
+    RaisedTo(i64),
+    /// The floor would be later than the year 2100.
+    TooLarge,
+    NoFenceFloor,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttemptOutcome {
+    Granted(Grant),
+    /// Leased in a statement that was sent after this time, because the attempt first waited for the write lock.
+    LeasedSince(Grant, Instant),
+    AllLeased,
+    /// The transaction was aborted by a conflict, and can be restarted.
+    Retry,
+    /// A slot is not leased, but locked by another session: for a moment by one that acquires it, or until its end by
+    /// a transaction that holds it.
+    Locked,
+    /// Not on MariaDB: there a locked table is [`Locked`](Self::Locked), and tried again.
+    TableLocked,
+    /// There are fewer slots than permits, and none was granted.
+    TooFewRows,
+    /// There are more slots than permits, and those above may be held.
+    TooManyRows,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    pub(crate) number: i32,
+    pub(crate) fence: i64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    Unexpired,
+    IncludeExpired,
+}
+
+/// Number, fence and rest of the lease in microseconds. No texts: a broken client library loses them.
+pub(crate) type HeldSlot = (i32, i64, i64);
+
+#[derive(Clone, Debug, PartialEq, Eq, diesel::Queryable)]
+pub struct HeldRow {
+    pub(crate) number: i32,
+    pub(crate) token: Option<Vec<u8>>,
+    pub(crate) holder: Option<String>,
+    pub(crate) fence: i64,
+    pub(crate) acquired_us: i64,
+    pub(crate) expires_us: i64,
+    pub(crate) remaining_us: i64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, diesel::Queryable)]
+pub struct SemaphoreRow {
+    pub(crate) name: String,
+    pub(crate) permits: Option<i32>,
+    pub(crate) slots: Option<i32>,
+    pub(crate) held: i64,
+}
+
+pub(crate) fn renewed((token, remaining_us): (Vec<u8>, i64)) -> RenewalResult {
+    RenewalResult {
+        token,
+        remaining_us,
+    }
+}
+
+const MAX_CANDIDATES: usize = 1000;
+
+pub(crate) fn classify_refusal(
+    slots: Option<i32>,
+    permits: i32,
+    any_free: bool,
+    context: &AttemptContext,
+) -> AttemptOutcome {
+    let slots = slots.unwrap_or(0);
+    if let Some(candidates) = &context.candidates {
+        if candidates.is_empty() {
+            AttemptOutcome::AllLeased
+        } else {
+            AttemptOutcome::Locked
+        }
+    } else if slots > permits {
+        AttemptOutcome::TooManyRows
+    } else if slots < permits {
+        AttemptOutcome::TooFewRows
+    } else if any_free {
+        AttemptOutcome::Locked
+    } else {
+        AttemptOutcome::AllLeased
+    }
+}
+
+/// Returns the slots that may be granted when `free` of the `slots` are free.
+///
+/// `slots` is counted before `free` is read: slots that were removed in between count as held, those that were added
+/// are ignored.
+///
+/// Returns at most as many as a statement can bind; the lowest suffice.
+pub(crate) fn lowest_grantable(mut free: Vec<i32>, slots: i64, permits: i32) -> Vec<i32> {
+    free.retain(|number| i64::from(*number) <= slots);
+    free.sort_unstable();
+    let free_slots = i64::try_from(free.len()).unwrap_or(i64::MAX);
+    let held = slots - free_slots;
+    let grantable = usize::try_from(i64::from(permits) - held).unwrap_or(0);
+    let within = free.iter().copied().filter(|number| *number <= permits);
+    within.take(grantable.min(MAX_CANDIDATES)).collect()
+}
+
+pub(crate) const BATCH_SIZE: i32 = 1000;
+
+pub(crate) fn slots_to_add(last: Option<i32>, permits: i32) -> RangeInclusive<i32> {
+    let first = last.unwrap_or(0) + 1;
+    first..=permits.min(first + BATCH_SIZE - 1)
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Deletion {
+    /// The slots above this number.
+    pub(crate) above: i32,
+    /// The largest fence among them and the floor.
+    pub(crate) fence: i64,
+}
+
+/// Returns the slots to delete at the end of the range that ends with slot `last`. `free` contains numbers and fences
+/// of slots that may be deleted, from the largest number down; those below a slot that stays are retained.
+pub(crate) fn slots_to_delete(
+    last: Option<i32>,
+    free: &[(i32, i64)],
+    floor: i64,
+) -> Option<Deletion> {
+    let last = last?;
+    let removed = (0..=last)
+        .rev()
+        .zip(free)
+        .take_while(|(next, (number, _))| next == number);
+    let fences: Vec<i64> = removed.map(|(_, (_, fence))| *fence).collect();
+    let count = i32::try_from(fences.len()).unwrap_or(0);
+    (count > 0).then(|| Deletion {
+        above: last - count,
+        fence: fences.into_iter().fold(floor, i64::max),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holders_above_the_permits_reduce_grantable_slots() {
+        assert_eq!(lowest_grantable(vec![5, 4, 3, 2, 1], 5, 3), [1, 2, 3]);
+        assert_eq!(lowest_grantable(vec![1, 2, 3], 5, 3), [1]);
+        assert_eq!(lowest_grantable(vec![1, 3, 5], 5, 3), [1]);
+        assert_eq!(lowest_grantable(vec![2, 5], 5, 3), [0; 0]);
+        assert_eq!(lowest_grantable(vec![4, 5], 5, 3), [0; 0]);
+    }
+
+    #[test]
+    fn slots_added_or_removed_between_reads_are_not_grantable() {
+        let most_of_a_hundred: Vec<i32> = (3..50).chain(51..=100).collect();
+        assert_eq!(lowest_grantable(most_of_a_hundred, 50, 3), [0; 0]);
+        assert_eq!(lowest_grantable(vec![3, 4, 5, 6], 3, 3), [3]);
+    }
+
+    #[test]
+    fn slots_are_added_up_to_the_permits_a_batch_at_a_time() {
+        assert_eq!(slots_to_add(None, 10), 1..=10);
+        assert_eq!(slots_to_add(Some(4), 10), 5..=10);
+        assert_eq!(slots_to_add(Some(1000), 100_000), 1001..=2000);
+        assert!(slots_to_add(Some(10), 10).is_empty());
+        assert!(slots_to_add(Some(11), 10).is_empty());
+    }
+
+    #[test]
+    fn slots_are_removed_from_the_last_one_down_to_the_first_that_stays() {
+        let free = [(9, 50), (8, 70), (6, 90)];
+        let deletion = |above, fence| Some(Deletion { above, fence });
+        assert_eq!(slots_to_delete(Some(9), &free, 60), deletion(7, 70));
+        assert_eq!(slots_to_delete(Some(9), &free[..1], 60), deletion(8, 60));
+        assert_eq!(slots_to_delete(Some(10), &free, 60), None);
+        assert_eq!(slots_to_delete(None, &[], 60), None);
+    }
+}

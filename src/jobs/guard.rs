@@ -1,0 +1,378 @@
+//! The slot of a guard: its state, the notification of its loss, and its release.
+
+pub(crate) mod callbacks;
+
+use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use crate::acts::events;
+pub(crate) use crate::engine::slots::ReleaseKind;
+use crate::jobs::guard::callbacks::{Callback, call, call_all, may_wait};
+use crate::rt::activity::Active;
+use crate::rt::alarm::call_at;
+use crate::rt::lock;
+use crate::{Error, LeaseState, Slot};
+
+/// How long a thread that drops a guard waits at most until the slot is released.
+const DROP_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// How often a guard is looked at, at least, until its lease ends: one that was dropped is forgotten then.
+const LONGEST_LOOK: Duration = Duration::from_secs(60);
+
+/// A renewer, whatever the type of its connections. Its futures are ready at once if these block.
+pub(crate) trait Renew: Send + Sync {
+    fn remove(&self, slot: &Slot);
+
+    fn release<'a>(&'a self, slot: &'a Slot) -> Boxed<'a, Result<LeaseState, Error>>;
+
+    /// Has the slot released in the background, whose lease ends after `remaining`. The receiver is disconnected when the slot
+    /// is released.
+    fn release_in_background(
+        self: Arc<Self>,
+        slot: &Slot,
+        kind: ReleaseKind,
+        remaining: Duration,
+    ) -> Receiver<()>;
+
+    /// Releases the slots of all guards, within `timeout` for a connection, and returns those that were held and are released.
+    /// Has the others released in the background. If the connections do not block, `timeout` limits the whole.
+    fn cut_all(self: Arc<Self>, timeout: Duration) -> Boxed<'static, Vec<Slot>>;
+
+    /// Ends the renewer's loop when nothing is left to release.
+    fn close(&self);
+}
+
+pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Shared by a renewer's clones and its guards, and not by its loop: the last one ends the loop.
+pub(crate) struct Handle(pub(crate) Arc<dyn Renew>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// Waits for a release in the background, for a short time. It is retried after that too.
+pub(crate) fn await_release(released: &Receiver<()>) {
+    if may_wait() {
+        let _ = released.recv_timeout(DROP_TIMEOUT);
+    }
+}
+
+/// A slot that is renewed while this lives. Dropping it has the slot released in the background, and does not wait.
+pub(crate) struct Held {
+    state: Arc<State>,
+    renewer: Arc<Handle>,
+    /// A shutdown waits for it.
+    _active: Active,
+}
+
+impl Deref for Held {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl Held {
+    /// Watches the end of the lease. The caller has the slot renewed.
+    pub(crate) fn new(state: Arc<State>, renewer: Arc<Handle>, active: Active) -> Self {
+        state.watch();
+        Self {
+            state,
+            renewer,
+            _active: active,
+        }
+    }
+
+    pub(crate) fn ensure_held(&self) -> Result<(), Error> {
+        if self.is_held() {
+            Ok(())
+        } else {
+            Err(self.lost())
+        }
+    }
+
+    fn lost(&self) -> Error {
+        Error::SlotLost {
+            semaphore: self.slot.semaphore.clone(),
+            number: self.slot.number,
+        }
+    }
+
+    /// Releases the slot with a connection of the pool. After an error other than [`Error::SlotLost`], and if the future is
+    /// dropped, the slot is released in the background.
+    pub(crate) async fn release(&self) -> Result<LeaseState, Error> {
+        let renewer = &self.renewer.0;
+        renewer.remove(&self.slot);
+        if self.mark_released().is_none() {
+            // Released by `release_guards`.
+            return Err(self.lost());
+        }
+        let mut later = ReleaseLater(Some(self));
+        let released = renewer.release(&self.slot).await;
+        if released.as_ref().map_or_else(Error::is_slot_lost, |_| true) {
+            later.0 = None;
+        }
+        released
+    }
+
+    /// Leaves it to the caller to release the slot. `None` if it was released before.
+    pub(crate) fn into_slot(self) -> Option<Slot> {
+        self.renewer.0.remove(&self.slot);
+        self.mark_released().map(|_| self.slot.clone())
+    }
+
+    /// Has the slot released in the background, unless it was released before.
+    pub(crate) fn end(&self) -> Option<Receiver<()>> {
+        self.mark_released().map(|kind| {
+            self.renewer.0.remove(&self.slot);
+            self.release_in_background(kind)
+        })
+    }
+
+    fn release_in_background(&self, kind: ReleaseKind) -> Receiver<()> {
+        let renewer = Arc::clone(&self.renewer.0);
+        renewer.release_in_background(&self.slot, kind, self.last_remaining())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        drop(self.end());
+    }
+}
+
+struct ReleaseLater<'a>(Option<&'a Held>);
+
+impl Drop for ReleaseLater<'_> {
+    fn drop(&mut self) {
+        if let Some(held) = self.0 {
+            drop(held.release_in_background(ReleaseKind::Used));
+        }
+    }
+}
+
+/// Whether a guard holds its slot: the same answer for every caller; once lost, always lost.
+pub(crate) struct State {
+    slot: Slot,
+    acquired: Instant,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    phase: Phase,
+    deadline: Instant,
+    kind: ReleaseKind,
+    /// Those of this crate, which the thread that notices the loss calls,
+    signals: Vec<Callback>,
+    /// and those of the application, which another thread calls.
+    callbacks: Vec<Callback>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Held,
+    Lost,
+    /// No callback is called any more.
+    Released,
+}
+
+impl State {
+    pub(crate) fn new(slot: Slot) -> Self {
+        Self {
+            inner: Mutex::new(Inner {
+                phase: Phase::Held,
+                deadline: slot.deadline,
+                kind: ReleaseKind::Used,
+                signals: Vec::new(),
+                callbacks: Vec::new(),
+            }),
+            slot,
+            acquired: Instant::now(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        lock(&self.inner)
+    }
+
+    pub(crate) fn slot(&self) -> &Slot {
+        &self.slot
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        let inner = self.lock();
+        match inner.phase {
+            Phase::Held if Instant::now() < inner.deadline => true,
+            Phase::Held => {
+                self.mark_lost(inner);
+                false
+            }
+            Phase::Lost | Phase::Released => false,
+        }
+    }
+
+    /// Has the guard marked as lost when its lease ends, also while a renewal hangs in a statement.
+    fn watch(self: &Arc<Self>) {
+        let Some(deadline) = self.deadline() else {
+            return;
+        };
+        let state = Arc::downgrade(self);
+        call_at(deadline.min(Instant::now() + LONGEST_LOOK), move || {
+            if let Some(state) = state.upgrade()
+                && state.is_held()
+            {
+                state.watch();
+            }
+        });
+    }
+
+    /// Sets the deadline after a confirmed renewal, unless the last one has passed: the guard may have been reported as lost by
+    /// then.
+    pub(crate) fn confirm(&self, deadline: Instant) {
+        if self.is_held() {
+            self.lock().deadline = deadline;
+        }
+    }
+
+    /// Marks the guard as lost: the database says that the slot is not held by this token.
+    pub(crate) fn revoke(&self) {
+        let inner = self.lock();
+        if inner.phase == Phase::Held {
+            self.mark_lost(inner);
+        }
+    }
+
+    /// Callbacks are called without the lock: they may call the guard.
+    fn mark_lost(&self, mut inner: MutexGuard<'_, Inner>) {
+        inner.phase = Phase::Lost;
+        let signals = std::mem::take(&mut inner.signals);
+        let callbacks = std::mem::take(&mut inner.callbacks);
+        drop(inner);
+        events::record_slot_lost(
+            &self.slot.semaphore,
+            self.slot.number,
+            self.acquired.elapsed(),
+        );
+        signals.into_iter().for_each(call);
+        call_all(callbacks);
+    }
+
+    /// Sets how the slot is released when its guard is dropped, and by a shutdown: as a used one by default.
+    pub(crate) fn release_as(&self, kind: ReleaseKind) {
+        self.lock().kind = kind;
+    }
+
+    /// Sets that the slot is released as a used one, if it is held. Returns whether it is.
+    pub(crate) fn begin_use(&self) -> bool {
+        let mut inner = self.lock();
+        let is_held = inner.phase == Phase::Held && Instant::now() < inner.deadline;
+        if is_held {
+            inner.kind = ReleaseKind::Used;
+        }
+        is_held
+    }
+
+    /// Marks the guard as released. Returns how its slot is to be released; `None` when it was released before.
+    pub(crate) fn mark_released(&self) -> Option<ReleaseKind> {
+        let mut inner = self.lock();
+        let kind = inner.kind;
+        let phase = std::mem::replace(&mut inner.phase, Phase::Released);
+        let signals = std::mem::take(&mut inner.signals);
+        let callbacks = std::mem::take(&mut inner.callbacks);
+        drop(inner);
+        if phase == Phase::Held {
+            let held = self.acquired.elapsed();
+            events::record_slot_released(&self.slot.semaphore, Some(self.slot.number), held);
+        }
+        // Dropping what they have captured may panic.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop((signals, callbacks))));
+        (phase != Phase::Released).then_some(kind)
+    }
+
+    /// The end of the last confirmed lease; `None` when the guard is lost or released.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let inner = self.lock();
+        (inner.phase == Phase::Held).then_some(inner.deadline)
+    }
+
+    /// The remaining time of the last confirmed lease, also of a guard that is released.
+    pub(crate) fn last_remaining(&self) -> Duration {
+        let deadline = self.lock().deadline;
+        deadline.saturating_duration_since(Instant::now())
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        let deadline = self.deadline().unwrap_or_else(Instant::now);
+        deadline.saturating_duration_since(Instant::now())
+    }
+
+    /// Has a callback of the application called when the guard is lost; at once, by this thread, if it is lost already.
+    pub(crate) fn on_lost(&self, callback: impl FnOnce() + Send + 'static) {
+        self.add(Box::new(callback), |inner| &mut inner.callbacks);
+    }
+
+    /// [`on_lost`](Self::on_lost) of this crate: the callback returns at once, and the thread that notices the loss calls it.
+    pub(crate) fn signal_loss(&self, signal: impl FnOnce() + Send + 'static) {
+        self.add(Box::new(signal), |inner| &mut inner.signals);
+    }
+
+    fn add(&self, callback: Callback, list: impl FnOnce(&mut Inner) -> &mut Vec<Callback>) {
+        self.is_held();
+        let mut inner = self.lock();
+        match inner.phase {
+            Phase::Held => list(&mut inner).push(callback),
+            Phase::Lost => {
+                drop(inner);
+                call(callback);
+            }
+            Phase::Released => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn unused() -> State {
+        let state = State::new(Slot {
+            deadline: Instant::now() + HOUR,
+            ..Slot::from_parts("workers", 1, uuid::Uuid::new_v4(), 0)
+        });
+        state.release_as(ReleaseKind::Unused);
+        state
+    }
+
+    /// Otherwise the slot of a tick that has begun would be free at once, and another node would begin the same tick.
+    #[test]
+    fn slot_that_is_released_as_unused_is_not_used_any_more() {
+        let state = unused();
+        assert_eq!(state.mark_released(), Some(ReleaseKind::Unused));
+        assert!(!state.begin_use());
+    }
+
+    #[test]
+    fn slot_that_is_used_is_released_as_such() {
+        let state = unused();
+        assert!(state.begin_use());
+        assert_eq!(state.mark_released(), Some(ReleaseKind::Used));
+        assert_eq!(state.mark_released(), None);
+    }
+
+    #[test]
+    fn lost_slot_is_not_used() {
+        let state = unused();
+        state.revoke();
+        assert!(!state.begin_use());
+    }
+}

@@ -1,0 +1,241 @@
+//! Releases of slots: those whose guards are dropped, in the background, and all at a shutdown.
+
+#[cfg(all(test, feature = "async-sqlite", feature = "deadpool"))]
+mod asynchronous_tests;
+#[cfg(all(test, feature = "r2d2", feature = "sqlite"))]
+mod tests;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use uuid::Uuid;
+
+use crate::acts::cancel_guard::unless_dropped;
+use crate::acts::slot_queue::notify_released;
+use crate::engine::HasEngine;
+use crate::jobs::guard::{ReleaseKind, Renew, State};
+use crate::jobs::renewer::{Shared, renewal};
+use crate::pools::borrowed::discard_if_unusable;
+use crate::pools::lender::{Lender, Style};
+use crate::rt;
+use crate::rt::activity::Active;
+use crate::values::lease::RenewalRequest;
+use crate::{Error, Slot};
+
+const RETRY_DELAY: Duration = Duration::from_millis(50);
+
+/// How long a release in the background waits for a connection that is in use. A pool of asynchronous connections also checks
+/// it in that time, so there a release waits longer, unless renewals are due.
+const POOL_TIMEOUT: Duration = Duration::from_millis(50);
+const LONGEST_POOL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long the loop waits for an answer, unless half of the remaining time of a lease is between them.
+const SHORTEST_ANSWER: Duration = Duration::from_millis(200);
+const LONGEST_ANSWER: Duration = Duration::from_secs(10);
+
+/// How long a release is retried at least: a renewal that the database has not answered may extend a lease after its end.
+const MIN_RETRY_TIME: Duration = Duration::from_secs(10);
+
+/// How long a release is retried at most. That of a slot that was not used for as long whatever its lease: that in the database
+/// may be longer, up to the end of a timer's tick.
+const MAX_RETRY_TIME: Duration = Duration::from_secs(60);
+
+pub(super) struct PendingRelease {
+    pub(super) slot: Slot,
+    pub(super) kind: ReleaseKind,
+    pub(super) deadline: Instant,
+    pub(super) is_tried: bool,
+    /// Dropped when the slot is released, or the release is given up.
+    _done: Sender<()>,
+    /// A shutdown waits for it.
+    _active: Active,
+}
+
+impl PendingRelease {
+    /// Releases the slot, whose lease ends after `remaining` unless an unanswered renewal has extended it.
+    pub(super) fn new(
+        slot: Slot,
+        kind: ReleaseKind,
+        remaining: Duration,
+        active: Active,
+    ) -> (Self, Receiver<()>) {
+        let (done, receiver) = channel();
+        let retried = match kind {
+            ReleaseKind::Used => remaining.clamp(MIN_RETRY_TIME, MAX_RETRY_TIME),
+            ReleaseKind::Unused => MAX_RETRY_TIME,
+        };
+        let pending = Self {
+            slot,
+            kind,
+            is_tried: false,
+            deadline: Instant::now() + retried,
+            _done: done,
+            _active: active,
+        };
+        (pending, receiver)
+    }
+}
+
+fn batches<'a>(
+    slots: impl Iterator<Item = (&'a Slot, ReleaseKind)>,
+) -> impl Iterator<Item = (ReleaseKind, Vec<&'a Slot>)> {
+    let (used, unused): (Vec<_>, Vec<_>) = slots.partition(|(_, kind)| *kind == ReleaseKind::Used);
+    let kinds = [(ReleaseKind::Used, used), (ReleaseKind::Unused, unused)].into_iter();
+    let kinds = kinds.filter(|(_, slots)| !slots.is_empty());
+    kinds.map(|(kind, slots)| (kind, slots.into_iter().map(|(slot, _)| slot).collect()))
+}
+
+impl<L: Lender> Shared<L> {
+    /// Releases the slots that are to be released, and later those that another session has locked, or all after an error. They
+    /// stay in the list until then: the loop may be dropped meanwhile.
+    pub(super) async fn release_pending(&self) {
+        self.remove_pending(|pending| pending.is_tried && Instant::now() >= pending.deadline);
+        let pending: Vec<(Slot, ReleaseKind)> = {
+            let inner = self.lock();
+            let pending = inner.pending_releases.iter();
+            pending
+                .map(|pending| (pending.slot.clone(), pending.kind))
+                .collect()
+        };
+        let mut released = HashSet::new();
+        for (kind, slots) in batches(pending.iter().map(|(slot, kind)| (slot, *kind))) {
+            let limit = self.answer_limit();
+            let releasing = self.release_batch(&slots, kind, self.pool_timeout());
+            match rt::answer_within(limit, releasing).await {
+                Some(Ok(tokens)) => released.extend(tokens),
+                Some(Err(error)) => tracing::debug!(%error, "slots not released; retrying"),
+                None => tracing::debug!(?limit, "no answer to a release; retrying"),
+            }
+        }
+        let tried: HashSet<Uuid> = pending.iter().map(|(slot, _)| slot.token).collect();
+        self.remove_pending(|pending| released.contains(&pending.slot.token));
+        let mut inner = self.lock();
+        let left = &mut inner.pending_releases;
+        for pending in &mut *left {
+            pending.is_tried |= tried.contains(&pending.slot.token);
+        }
+        let all_tried = left.iter().all(|pending| pending.is_tried);
+        inner.next_release = all_tried.then(|| Instant::now() + RETRY_DELAY);
+    }
+
+    /// Removes them, and drops them after the lock is free: dropping one wakes the threads and tasks that wait for it.
+    fn remove_pending(&self, mut is_done: impl FnMut(&PendingRelease) -> bool) {
+        let mut inner = self.lock();
+        let all = std::mem::take(&mut inner.pending_releases);
+        let (done, left) = all.into_iter().partition::<Vec<_>, _>(|it| is_done(it));
+        inner.pending_releases = left;
+        drop(inner);
+        drop(done);
+    }
+
+    /// How long the loop waits for an answer: when it has given up, another connection can still renew all slots.
+    pub(super) fn answer_limit(&self) -> Duration {
+        let inner = self.lock();
+        let remaining = inner.slots.values().map(|slot| slot.state.remaining());
+        remaining.min().map_or(LONGEST_ANSWER, |remaining| {
+            (remaining / 2).clamp(SHORTEST_ANSWER, LONGEST_ANSWER)
+        })
+    }
+
+    fn pool_timeout(&self) -> Duration {
+        if L::Style::BLOCKS {
+            return POOL_TIMEOUT;
+        }
+        let inner = self.lock();
+        let renewal = inner.next_renewal.filter(|_| !inner.slots.is_empty());
+        let until_renewal = renewal.map(|at| at.saturating_duration_since(Instant::now()));
+        let longest = LONGEST_POOL_TIMEOUT;
+        until_renewal
+            .unwrap_or(longest)
+            .clamp(POOL_TIMEOUT, longest)
+    }
+
+    /// As [`Renew::cut_all`](crate::jobs::guard::Renew::cut_all). Has all slots released in the background if the future is
+    /// dropped.
+    pub(super) async fn release_held(self: &Arc<Self>, timeout: Duration) -> Vec<Slot> {
+        let mut cut = Cut {
+            shared: self,
+            slots: self.take_held(),
+        };
+        let deadline = Instant::now().checked_add(timeout);
+        let mut released = HashSet::new();
+        for (kind, slots) in batches(cut.slots.iter().map(|cut| (cut.state.slot(), cut.kind))) {
+            let rest =
+                deadline.map_or(timeout, |end| end.saturating_duration_since(Instant::now()));
+            match self.release_batch(&slots, kind, rest).await {
+                Ok(tokens) => released.extend(tokens),
+                Err(error) => {
+                    tracing::warn!(%error, slots = slots.len(), "slots not released; retrying in the background");
+                }
+            }
+        }
+        let all = std::mem::take(&mut cut.slots).into_iter();
+        let (done, left) = all.partition(|cut| released.contains(&cut.state.slot().token));
+        cut.slots = left;
+        let held = Vec::into_iter(done).filter(|cut| cut.was_held);
+        held.map(|cut| cut.state.slot().clone()).collect()
+    }
+
+    fn take_held(&self) -> Vec<CutSlot> {
+        let slots = std::mem::take(&mut self.lock().slots);
+        let states = slots.into_values().map(|slot| slot.state);
+        let cut = states.filter_map(|state| {
+            // Read by `remaining`: `is_held` would call the callbacks of lost guards.
+            let was_held = !state.remaining().is_zero();
+            let kind = state.mark_released()?;
+            Some(CutSlot {
+                state,
+                kind,
+                was_held,
+            })
+        });
+        cut.collect()
+    }
+
+    /// Releases the slots with one statement, and returns the tokens of those that are released: not of one that another
+    /// session has locked.
+    async fn release_batch(
+        &self,
+        slots: &[&Slot],
+        kind: ReleaseKind,
+        timeout: Duration,
+    ) -> Result<Vec<Uuid>, Error> {
+        let batch: Vec<RenewalRequest> = slots.iter().map(|slot| renewal(slot, 0)).collect();
+        let locked = {
+            let mut conn = self.lend(timeout).await?;
+            let mut engine = L::Connection::engine(&mut conn)?;
+            let released =
+                unless_dropped!(&mut *engine, |engine| engine.release_batch(&batch, kind));
+            discard_if_unusable(&mut *engine, released)?
+        };
+        let is_locked = |slot: &Slot| locked.iter().any(|token| token == slot.token.as_bytes());
+        let released = slots.iter().filter(|slot| !is_locked(slot)).map(|slot| {
+            notify_released(&slot.semaphore, 1, Some(slot.number));
+            slot.token
+        });
+        Ok(released.collect())
+    }
+}
+
+struct CutSlot {
+    state: Arc<State>,
+    kind: ReleaseKind,
+    was_held: bool,
+}
+
+/// The slots that are being released. Those that are left when the future is dropped are released in the background.
+struct Cut<'a, L: Lender> {
+    shared: &'a Arc<Shared<L>>,
+    slots: Vec<CutSlot>,
+}
+
+impl<L: Lender> Drop for Cut<'_, L> {
+    fn drop(&mut self) {
+        for CutSlot { state, kind, .. } in &self.slots {
+            let shared = Arc::clone(self.shared);
+            drop(shared.release_in_background(state.slot(), *kind, state.last_remaining()));
+        }
+    }
+}

@@ -1,0 +1,145 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
+use diesel::SqliteConnection;
+
+use diesel::r2d2::event::CheckoutEvent;
+use diesel::r2d2::{ConnectionManager, HandleEvent, Pool};
+
+use crate::api::semaphore::SemaphoreExt;
+use crate::jobs::renewer::RenewedSlot;
+use crate::jobs::renewer::releases::*;
+use crate::rt::activity::Activity;
+use crate::rt::block_on;
+use crate::{InspectExt, LeaseOptions, ListOptions, Semaphore};
+
+#[derive(Debug, Default)]
+struct Checkouts(Arc<AtomicUsize>);
+
+impl HandleEvent for Checkouts {
+    fn handle_checkout(&self, _: CheckoutEvent) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+type SqlitePool = Pool<ConnectionManager<SqliteConnection>>;
+
+/// A pool of one connection to a database with the tables, and its folder.
+fn database() -> (tempfile::TempDir, SqlitePool) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = folder.path().join("test.sqlite3").display().to_string();
+    let manager = ConnectionManager::<SqliteConnection>::new(url);
+    let pool = Pool::builder().max_size(1).build(manager).expect("a pool");
+    crate::migrate(&mut *pool.get().expect("a connection")).expect("migrate");
+    (folder, pool)
+}
+
+/// Renews the slot, which a shutdown releases so.
+fn renew(shared: &Shared<SqlitePool>, slot: Slot, kind: ReleaseKind) {
+    let token = slot.token;
+    let renewed = RenewedSlot {
+        state: Arc::new(State::new(slot)),
+        lease: HOUR,
+        lease_us: 1,
+    };
+    renewed.state.release_as(kind);
+    shared.lock().slots.insert(token, renewed);
+}
+
+fn release_all(shared: &Arc<Shared<SqlitePool>>) -> usize {
+    block_on(shared.release_held(HOUR)).len()
+}
+
+#[test]
+fn release_without_guards_borrows_no_connection() {
+    let checkouts = Arc::new(AtomicUsize::new(0));
+    let manager = ConnectionManager::<SqliteConnection>::new(":memory:");
+    let pool = Pool::builder()
+        .max_size(1)
+        .event_handler(Box::new(Checkouts(Arc::clone(&checkouts))))
+        .build(manager)
+        .expect("a pool");
+    let shared = Arc::new(Shared::new(pool));
+    assert_eq!(release_all(&shared), 0);
+    assert_eq!(checkouts.load(Ordering::SeqCst), 0);
+}
+
+/// The leases of two have ended, and the thread has not noticed it yet.
+#[test]
+fn release_does_not_count_lost_guards() {
+    let (_folder, pool) = database();
+    let mut conn = pool.get().expect("a connection");
+    let shared = Arc::new(Shared::new(pool.clone()));
+    let now = Instant::now();
+    for deadline in [now, now + HOUR, now] {
+        let slot = conn.try_acquire_slot(&Semaphore::new("three", 3), LeaseOptions::new(HOUR));
+        let mut slot = slot.expect("an answer").expect("free");
+        slot.deadline = deadline;
+        renew(&shared, slot, ReleaseKind::Used);
+    }
+    drop(conn);
+    assert_eq!(release_all(&shared), 1);
+    let mut conn = pool.get().expect("a connection");
+    assert_eq!(conn.held_slots(&ListOptions::new()).expect("rows"), []);
+}
+
+/// As a slot that was granted for a tick which has not begun.
+#[test]
+fn shutdown_releases_an_unused_slot_before_its_minimum_hold_time() {
+    let (_folder, pool) = database();
+    let mut conn = pool.get().expect("a connection");
+    let shared = Arc::new(Shared::new(pool.clone()));
+    let two = Semaphore::new("two", 2);
+    let lease = || LeaseOptions::new(HOUR).hold_at_least(HOUR);
+    for kind in [ReleaseKind::Used, ReleaseKind::Unused] {
+        let slot = conn.try_acquire_slot(&two, lease());
+        let slot = slot.expect("an answer").expect("free");
+        renew(&shared, slot, kind);
+    }
+    drop(conn);
+    assert_eq!(release_all(&shared), 2);
+    let mut conn = pool.get().expect("a connection");
+    let mut free = || conn.try_acquire_slot(&two, lease()).expect("an answer");
+    assert!(free().is_some(), "the unused one");
+    assert!(free().is_none(), "the used one");
+}
+
+/// The database has extended the lease by a renewal that it has not answered in time.
+#[test]
+fn slot_of_a_lost_guard_is_released() {
+    let (_folder, pool) = database();
+    let mut conn = pool.get().expect("a connection");
+    let slot = conn.try_acquire_slot(&Semaphore::new("one", 1), LeaseOptions::new(HOUR));
+    let slot = slot.expect("an answer").expect("free");
+    drop(conn);
+    let shared = Arc::new(Shared::new(pool.clone()));
+    let released =
+        Arc::clone(&shared).release_in_background(&slot, ReleaseKind::Used, Duration::ZERO);
+    let ended = released.recv_timeout(Duration::from_secs(60));
+    assert_eq!(ended, Err(RecvTimeoutError::Disconnected));
+    let mut conn = pool.get().expect("a connection");
+    assert_eq!(conn.held_slots(&ListOptions::new()).expect("rows"), []);
+}
+
+/// The row of a tick that was granted and not run keeps its lease until the end of the tick.
+#[test]
+fn release_of_an_unused_slot_is_retried_for_a_minute_whatever_its_lease() {
+    let second = Duration::from_secs(1);
+    for (kind, at_least) in [
+        (ReleaseKind::Used, MIN_RETRY_TIME),
+        (ReleaseKind::Unused, MAX_RETRY_TIME),
+    ] {
+        let slot = Slot::from_parts("tick", 1, Uuid::nil(), 1);
+        let before = Instant::now();
+        let (pending, _) = PendingRelease::new(slot, kind, second, Activity::default().begin());
+        let retried = pending.deadline - before;
+        assert!(
+            (at_least..at_least + second).contains(&retried),
+            "{kind:?}: {retried:?}"
+        );
+    }
+}

@@ -1,0 +1,275 @@
+//! The loop that renews and releases the slots of a renewer in the background, on a thread of its own or as a task; and the
+//! renewal of all slots.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use uuid::Uuid;
+
+use crate::Error;
+use crate::acts::cancel_guard::unless_dropped;
+use crate::engine::{Engine, HasEngine};
+use crate::jobs::guard::State;
+use crate::jobs::guard::callbacks::never_wait;
+use crate::jobs::renewer::{Inner, Shared, renewal};
+use crate::pools::borrowed::discard_if_unusable;
+use crate::pools::lender::{Lender, Style};
+use crate::rt;
+use crate::rt::{Event, Polled, caught};
+use crate::values::lease::{RenewalRequest, RenewalResult};
+
+const PANIC_DELAY: Duration = Duration::from_millis(100);
+
+/// A renewal that failed is retried after a tenth of the shortest lease, within these bounds.
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(10);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
+
+const NAME: &str = "diesel-locks renewer";
+
+/// Starts the loop: as a task on the runtime of the caller, unless it is to run `apart` from the application.
+pub(super) fn start<L: Lender>(shared: &Arc<Shared<L>>, apart: bool) {
+    let running = Running {
+        shared: Arc::clone(shared),
+        apart,
+        has_ended: false,
+    };
+    if let Err(error) = L::spawn(NAME, apart, run(running)) {
+        tracing::warn!(%error, "no thread to renew slots: they will be lost");
+    }
+}
+
+async fn run<L: Lender>(mut running: Running<L>) {
+    if L::Style::BLOCKS {
+        // What the application runs on it may drop a guard.
+        never_wait();
+    }
+    // Hooks of the pool and the application's instrumentation run in it, and may panic.
+    while caught(renew_and_release(&running.shared)).await.is_err() {
+        tracing::error!("panic while slots were renewed or released; retrying");
+        running.shared.lock().postpone(Instant::now() + PANIC_DELAY);
+    }
+    running.has_ended = true;
+}
+
+async fn renew_and_release<L: Lender>(shared: &Arc<Shared<L>>) {
+    while let Some(due) = rt::wait(NextWork(shared)).await {
+        if due.renewal {
+            shared.renew_all().await;
+        }
+        if due.release {
+            shared.release_pending().await;
+        }
+    }
+}
+
+struct Running<L: Lender> {
+    shared: Arc<Shared<L>>,
+    apart: bool,
+    has_ended: bool,
+}
+
+/// The runtime of the loop is shut down. What is left to do is done apart from it.
+impl<L: Lender> Drop for Running<L> {
+    fn drop(&mut self) {
+        if self.has_ended {
+            return;
+        }
+        let mut inner = self.shared.lock();
+        let has_work = !inner.slots.is_empty() || !inner.pending_releases.is_empty();
+        let continues = has_work && !self.apart;
+        inner.is_running = continues;
+        inner.waker = None;
+        drop(inner);
+        if continues {
+            start(&self.shared, true);
+        }
+    }
+}
+
+struct Due {
+    renewal: bool,
+    release: bool,
+}
+
+impl Inner {
+    fn postpone(&mut self, time: Instant) {
+        self.next_renewal = self.next_renewal.map(|at| at.max(time));
+        self.next_release = Some(time);
+    }
+
+    /// What is to be done now; if nothing is, when something will be.
+    fn due(&self, now: Instant) -> Result<Due, Option<Instant>> {
+        let renewal = self.next_renewal.filter(|_| !self.slots.is_empty());
+        let release = self.next_release.unwrap_or(now);
+        let release = (!self.pending_releases.is_empty()).then_some(release);
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        let due = Due {
+            renewal: is_due(renewal),
+            release: is_due(release),
+        };
+        if due.renewal || due.release {
+            Ok(due)
+        } else {
+            Err(renewal.into_iter().chain(release).min())
+        }
+    }
+}
+
+/// The next renewal or release. `None` when the renewer is closed and nothing is left to release.
+struct NextWork<'a, L>(&'a Shared<L>);
+
+impl<L: Lender> Event for NextWork<'_, L> {
+    type Value = Option<Due>;
+
+    fn poll(&mut self, waker: &Waker) -> Polled<Option<Due>> {
+        let mut inner = self.0.lock();
+        inner.waker = None;
+        match inner.due(Instant::now()) {
+            Ok(due) => Polled::Ready(Some(due)),
+            Err(_) if inner.closed && inner.pending_releases.is_empty() => {
+                inner.is_running = false;
+                Polled::Ready(None)
+            }
+            Err(until) => {
+                inner.waker = Some(waker.clone());
+                Polled::Pending { until }
+            }
+        }
+    }
+}
+
+impl<L: Lender> Shared<L> {
+    /// Renews all slots with one statement, and sets the time of the next renewal.
+    pub(super) async fn renew_all(&self) {
+        self.remove_lost();
+        let Some((leases, shortest, remaining)) = self.leases() else {
+            return;
+        };
+        let timeout = remaining.min(shortest / 6);
+        let retry_delay = (shortest / 10).clamp(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
+        let pause = match self.renew(&leases, timeout).await {
+            Ok(true) => shortest / 3,
+            // Another session had a row locked, or there was no answer.
+            Ok(false) => retry_delay,
+            Err(error) => {
+                tracing::warn!(%error, guards = leases.len(), "slots not renewed; retrying");
+                retry_delay
+            }
+        };
+        // Guards that were added meanwhile may be due earlier.
+        let mut inner = self.lock();
+        let remaining = inner
+            .slots
+            .values()
+            .map(|slot| slot.state.remaining())
+            .min();
+        let next = remaining.map_or(pause, |remaining| {
+            pause.min(remaining / 3).max(MIN_RETRY_DELAY.min(pause))
+        });
+        inner.next_renewal = Some(Instant::now() + next);
+    }
+
+    /// All leases, the length of the shortest, and the time until the first one ends. `None` without guards.
+    fn leases(&self) -> Option<(Vec<RenewalRequest>, Duration, Duration)> {
+        let mut inner = self.lock();
+        let slots = || inner.slots.values();
+        let remaining = slots().map(|slot| slot.state.remaining()).min();
+        let shortest = slots().map(|slot| slot.lease).min();
+        let leases = slots().map(|slot| renewal(slot.state.slot(), slot.lease_us));
+        let leases = leases.collect();
+        let found = shortest.zip(remaining);
+        if found.is_none() {
+            inner.next_renewal = None;
+        }
+        found.map(|(shortest, remaining)| (leases, shortest, remaining))
+    }
+
+    /// Removes the slots whose leases have ended: a lost guard is not renewed. Asks the guards without the lock, as a callback
+    /// may drop another guard.
+    fn remove_lost(&self) {
+        let slots: Vec<(Uuid, Arc<State>)> = {
+            let inner = self.lock();
+            let slots = inner.slots.iter();
+            slots
+                .map(|(token, slot)| (*token, Arc::clone(&slot.state)))
+                .collect()
+        };
+        for (token, state) in slots {
+            if !state.is_held() {
+                self.lock().slots.remove(&token);
+            }
+        }
+    }
+
+    async fn renew(&self, leases: &[RenewalRequest], timeout: Duration) -> Result<bool, Error> {
+        let mut conn = self.lend(timeout).await?;
+        let started = Instant::now();
+        let limit = self.answer_limit();
+        let mut engine = L::Connection::engine(&mut conn)?;
+        let renewing = renew_batch(&mut *engine, leases);
+        let Some(answers) = rt::answer_within(limit, renewing).await else {
+            let guards = leases.len();
+            tracing::warn!(?limit, guards, "no answer to a renewal; retrying");
+            return Ok(false);
+        };
+        let answers = discard_if_unusable(&mut *engine, answers)?;
+        let clock_resolution = engine.clock_resolution();
+        drop(engine);
+        drop(conn);
+        Ok(self.confirm(leases, answers, started, clock_resolution))
+    }
+
+    /// Extends the leases that the database has extended in the statement that was sent at `started`, and marks the guards of
+    /// others as lost. Returns whether all that are still held have a new lease.
+    fn confirm(
+        &self,
+        leases: &[RenewalRequest],
+        answers: Vec<RenewalResult>,
+        started: Instant,
+        clock_resolution: Duration,
+    ) -> bool {
+        let mut remaining: HashMap<Vec<u8>, i64> = answers
+            .into_iter()
+            .map(|renewed| (renewed.token, renewed.remaining_us))
+            .collect();
+        let mut confirmed = Vec::new();
+        let mut lost = Vec::new();
+        let mut all_renewed = true;
+        let mut inner = self.lock();
+        for lease in leases {
+            let token = Uuid::from_bytes(lease.token);
+            let remaining_us = remaining.remove(lease.token.as_slice());
+            let Some(slot) = inner.slots.get(&token) else {
+                continue;
+            };
+            if let Some(remaining_us) = remaining_us.and_then(|us| u64::try_from(us).ok()) {
+                let lease_us = lease.lease_us.unsigned_abs();
+                let remaining_us = remaining_us.min(lease_us);
+                // Less than the lease when another session had the row locked.
+                all_renewed &= remaining_us > lease_us / 4 * 3;
+                let remaining =
+                    Duration::from_micros(remaining_us).saturating_sub(clock_resolution);
+                confirmed.push((Arc::clone(&slot.state), started + remaining));
+            } else {
+                lost.extend(inner.slots.remove(&token));
+            }
+        }
+        drop(inner);
+        for (state, deadline) in confirmed {
+            state.confirm(deadline);
+        }
+        for slot in lost {
+            slot.state.revoke();
+        }
+        all_renewed
+    }
+}
+
+async fn renew_batch(
+    engine: &mut dyn Engine,
+    leases: &[RenewalRequest],
+) -> Result<Vec<RenewalResult>, Error> {
+    unless_dropped!(engine, |engine| engine.renew_batch(leases))
+}

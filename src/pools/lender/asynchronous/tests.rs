@@ -1,0 +1,293 @@
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use diesel::SqliteConnection;
+use diesel_async::AsyncConnection;
+use diesel_async::pooled_connection::{
+    AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod, bb8, deadpool,
+};
+use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
+use futures_util::future::select;
+use tokio::join;
+use tokio::sync::Semaphore;
+use tokio::task::yield_now;
+
+use crate::error::{AsyncPoolError, PoolStep};
+use crate::link::Link;
+use crate::link::depth::mark_broken;
+use crate::pools::lender::Lender;
+use crate::{Error, StopToken};
+
+type Conn = SyncConnectionWrapper<SqliteConnection>;
+
+const SHORT: Duration = Duration::from_millis(20);
+const LONG: Duration = Duration::from_secs(20);
+
+fn manager(url: &str) -> AsyncDieselConnectionManager<Conn> {
+    AsyncDieselConnectionManager::new(url)
+}
+
+/// Pools of one connection. That of bb8 waits for a connection for this time.
+async fn pools(url: &str, timeout: Duration) -> (bb8::Pool<Conn>, deadpool::Pool<Conn>) {
+    let bb8 = bb8::Pool::builder()
+        .max_size(1)
+        .min_idle(0)
+        .connection_timeout(timeout)
+        .build(manager(url))
+        .await;
+    let deadpool = deadpool::Pool::builder(manager(url)).max_size(1).build();
+    (bb8.expect("a pool"), deadpool.expect("a pool"))
+}
+
+fn timed_out<T>(lent: Result<T, Error>) -> bool {
+    let error = lent.err().expect("no connection");
+    assert!(error.is_busy() && !error.is_timeout(), "{error:?}");
+    matches!(error, Error::AsyncPool(AsyncPoolError::TimedOut { .. }))
+}
+
+/// What a request waited for when its time was up.
+fn missed<T>(lent: Result<T, Error>) -> Option<PoolStep> {
+    match lent.err() {
+        Some(Error::AsyncPool(AsyncPoolError::TimedOut { step, .. })) => step,
+        error => panic!("no time-out: {error:?}"),
+    }
+}
+
+async fn until(limit: Duration, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + limit;
+    while !condition() {
+        assert!(Instant::now() < deadline, "it does not become true");
+        yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn time_outs_and_sizes_are_those_of_the_pool() {
+    let (bb8, deadpool) = pools(":memory:", SHORT).await;
+    assert_eq!((bb8.timeout(), bb8.max_size()), (SHORT, 1));
+    let unset = Duration::from_secs(30);
+    assert_eq!((deadpool.timeout(), deadpool.max_size()), (unset, 1));
+}
+
+async fn connection_is_awaited<P: Lender>(pool: &P) {
+    let lent = pool.lend(LONG, None).await.expect("free").expect("free");
+    assert!(timed_out(pool.lend(SHORT, None).await));
+    let (next, ()) = join!(pool.lend(LONG, None), async { drop(lent) });
+    assert!(next.expect("returned").is_some());
+}
+
+#[tokio::test]
+async fn request_waits_for_a_connection_up_to_its_limit() {
+    let (bb8, deadpool) = pools(":memory:", LONG).await;
+    connection_is_awaited(&bb8).await;
+    connection_is_awaited(&deadpool).await;
+    let (bb8, _) = pools(":memory:", SHORT).await;
+    // Opening may take longer than its limit.
+    let deadline = Instant::now() + LONG;
+    let _lent = loop {
+        match bb8.lend(LONG, None).await {
+            Ok(lent) => break lent,
+            Err(error) => assert!(Instant::now() < deadline, "{error:?}"),
+        }
+    };
+    assert!(timed_out(bb8.lend(LONG, None).await), "the pool's limit");
+}
+
+async fn stop_ends_the_wait<P: Lender>(pool: &P) {
+    let stop = StopToken::new();
+    let lent = pool.lend(LONG, Some(&stop)).await.expect("free");
+    assert!(lent.is_some(), "not stopped");
+    let (stopped, ()) = join!(pool.lend(LONG, Some(&stop)), async { stop.stop() });
+    assert!(stopped.expect("stopped").is_none());
+    drop(lent);
+    // The connection is not lost with the request.
+    assert!(pool.lend(LONG, None).await.expect("free").is_some());
+}
+
+#[tokio::test]
+async fn request_that_is_stopped_gets_no_connection() {
+    let (bb8, deadpool) = pools(":memory:", LONG).await;
+    stop_ends_the_wait(&bb8).await;
+    stop_ends_the_wait(&deadpool).await;
+}
+
+#[tokio::test]
+async fn connection_that_can_not_be_opened_is_an_error_of_the_pool() {
+    let (bb8, deadpool) = pools("/no/such/folder/app.db", SHORT).await;
+    // It tries again until the time is up.
+    assert!(timed_out(bb8.lend(LONG, None).await));
+    let error = deadpool.lend(LONG, None).await.err().expect("no folder");
+    let opened = matches!(error, Error::AsyncPool(AsyncPoolError::Connection(_)));
+    assert!(opened && error.is_busy(), "{error:?}");
+    deadpool.close();
+    let error = deadpool.lend(LONG, None).await.err().expect("closed");
+    assert!(matches!(error, Error::AsyncPool(AsyncPoolError::Closed)));
+}
+
+/// The pool checks the connection by a statement that takes longer than the request waits.
+#[tokio::test(flavor = "current_thread")]
+async fn request_that_ends_during_the_check_of_a_connection_leaves_it_sound() {
+    fn slowly_checked() -> AsyncDieselConnectionManager<Conn> {
+        let mut config = ManagerConfig::default();
+        config.recycling_method = RecyclingMethod::CustomQuery(
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 500000) SELECT count(*) FROM n"
+                .into(),
+        );
+        AsyncDieselConnectionManager::new_with_config(":memory:", config)
+    }
+
+    async fn ends_during_the_check<P: Lender>(pool: &P) {
+        drop(pool.lend(LONG, None).await.expect("opened"));
+        assert!(timed_out(pool.lend(Duration::from_millis(1), None).await));
+        let lent = pool.lend(LONG, None).await.expect("checked");
+        assert!(lent.is_some());
+    }
+
+    let bb8 = bb8::Pool::builder().max_size(1).build(slowly_checked());
+    ends_during_the_check(&bb8.await.expect("a pool")).await;
+    let deadpool = deadpool::Pool::builder(slowly_checked())
+        .max_size(1)
+        .build();
+    ends_during_the_check(&deadpool.expect("a pool")).await;
+}
+
+/// Opening takes longer than each request waits.
+#[tokio::test]
+async fn connection_that_opens_slowly_is_there_for_a_later_request() {
+    let mut config = ManagerConfig::<Conn>::default();
+    config.custom_setup = Box::new(|url| {
+        Box::pin(async move {
+            tokio::time::sleep(SHORT * 10).await;
+            Conn::establish(url).await
+        })
+    });
+    let manager = AsyncDieselConnectionManager::new_with_config(":memory:", config);
+    let pool = deadpool::Pool::builder(manager).max_size(1).build();
+    let pool: deadpool::Pool<Conn> = pool.expect("a pool");
+    assert!(timed_out(pool.lend(SHORT, None).await), "not opened");
+    let deadline = Instant::now() + LONG;
+    while pool.lend(SHORT, None).await.is_err() {
+        assert!(Instant::now() < deadline, "opened again and again");
+    }
+}
+
+#[tokio::test]
+async fn pool_that_does_not_wait_lends_what_is_free() {
+    let pool = deadpool::Pool::builder(manager(":memory:"))
+        .max_size(1)
+        .wait_timeout(Some(Duration::ZERO))
+        .runtime(::deadpool::Runtime::Tokio1)
+        .build();
+    let pool: deadpool::Pool<Conn> = pool.expect("a pool");
+    let lent = pool.lend(LONG, None).await.expect("free").expect("free");
+    assert!(timed_out(pool.lend(LONG, None).await), "in use");
+    drop(lent);
+}
+
+/// Opening takes a permit.
+fn opened_by(permits: &Arc<Semaphore>) -> AsyncDieselConnectionManager<Conn> {
+    let permits = Arc::clone(permits);
+    let mut config = ManagerConfig::<Conn>::default();
+    config.custom_setup = Box::new(move |url| {
+        let permits = Arc::clone(&permits);
+        Box::pin(async move {
+            permits.acquire().await.expect("it is open").forget();
+            Conn::establish(url).await
+        })
+    });
+    AsyncDieselConnectionManager::new_with_config(":memory:", config)
+}
+
+#[tokio::test]
+async fn request_whose_caller_has_left_does_not_wait_in_the_queue() {
+    let (_, pool) = pools(":memory:", LONG).await;
+    let lent = pool.lend(LONG, None).await.expect("free").expect("free");
+    for _ in 0..3 {
+        assert_eq!(missed(pool.lend(SHORT, None).await), Some(PoolStep::Queue));
+    }
+    let stop = StopToken::new();
+    let dropped = async {
+        let request = pin!(pool.lend(LONG, None));
+        select(request, pin!(stop.stopped())).await;
+    };
+    let (stopped, (), ()) = join!(pool.lend(LONG, Some(&stop)), dropped, async {
+        until(LONG, || pool.status().waiting >= 2).await;
+        stop.stop();
+    });
+    assert!(stopped.expect("stopped").is_none());
+    // A connection would be opened for longer.
+    until(
+        crate::pools::lender::asynchronous::deadpool::OPENING / 2,
+        || pool.status().waiting == 0,
+    )
+    .await;
+    drop(lent);
+    assert!(pool.lend(LONG, None).await.expect("free").is_some());
+}
+
+#[tokio::test]
+async fn connection_is_opened_although_the_caller_has_left_when_it_had_left_the_queue() {
+    let permits = Arc::new(Semaphore::new(1));
+    let pool = deadpool::Pool::builder(opened_by(&permits)).max_size(1);
+    let pool: deadpool::Pool<Conn> = pool.build().expect("a pool");
+    let lent = pool.get().await.expect("opened");
+    let opening = async {
+        until(LONG, || pool.status().waiting == 1).await;
+        // Out of the pool, so that the next request opens another one.
+        drop(deadpool::Object::take(lent));
+        until(LONG, || pool.status().size == 0).await;
+        for _ in 0..10 {
+            yield_now().await;
+        }
+    };
+    let request = tokio::time::timeout(SHORT * 10, pool.lend(SHORT * 5, None));
+    let (lent, ()) = join!(request, opening);
+    assert_eq!(
+        missed(lent.expect("its own limit")),
+        Some(PoolStep::Connect)
+    );
+    assert_eq!(pool.status().size, 0, "not opened yet");
+    permits.add_permits(1);
+    until(LONG, || {
+        pool.status().size == 1 && pool.status().available == 1
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn time_outs_and_hooks_of_the_pool_are_told_apart() {
+    let never = Arc::new(Semaphore::new(0));
+    let pool = deadpool::Pool::builder(opened_by(&never))
+        .create_timeout(Some(SHORT))
+        .runtime(::deadpool::Runtime::Tokio1)
+        .build();
+    let pool: deadpool::Pool<Conn> = pool.expect("a pool");
+    assert_eq!(missed(pool.lend(LONG, None).await), Some(PoolStep::Connect));
+    let pool = deadpool::Pool::builder(manager(":memory:"))
+        .max_size(1)
+        .wait_timeout(Some(SHORT))
+        .runtime(::deadpool::Runtime::Tokio1)
+        .build();
+    let pool: deadpool::Pool<Conn> = pool.expect("a pool");
+    let _lent = pool.lend(LONG, None).await.expect("free");
+    assert_eq!(missed(pool.lend(LONG, None).await), Some(PoolStep::Queue));
+    let fails = deadpool::Hook::sync_fn(|_, _| Err(deadpool::HookError::message("no")));
+    let pool = deadpool::Pool::builder(manager(":memory:")).post_create(fails);
+    let pool: deadpool::Pool<Conn> = pool.build().expect("a pool");
+    let error = pool.lend(LONG, None).await.err().expect("the hook fails");
+    let hook = matches!(error, Error::AsyncPool(AsyncPoolError::Hook(_)));
+    assert!(hook && error.has_no_connection_yet(), "{error:?}");
+}
+
+#[tokio::test]
+async fn broken_connection_is_closed_and_not_kept_by_the_pool() {
+    let (_, pool) = pools(":memory:", LONG).await;
+    drop(pool.lend(LONG, None).await.expect("opened"));
+    assert_eq!(pool.status().size, 1);
+    let mut lent = pool.lend(LONG, None).await.expect("free").expect("free");
+    mark_broken(lent.status());
+    drop(lent);
+    assert_eq!(pool.status().size, 0);
+    assert!(pool.lend(LONG, None).await.expect("opened").is_some());
+}

@@ -1,0 +1,223 @@
+//! Waits for object locks without a connection, and runs the transactions that hold them.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::acts::cancel_guard::{CancelGuard, unless_dropped};
+use crate::acts::events;
+use crate::acts::object_lock;
+use crate::acts::transaction::{commit_or_rollback, roll_back_stopped};
+use crate::acts::waiting::{Attempts, Waiting};
+use crate::acts::work::Work;
+use crate::engine::{Engine, HasEngine};
+use crate::error::limits::LONGEST_WAIT;
+use crate::pools::borrowed::{Borrowed, Connections, discard_if_unusable};
+use crate::pools::lender::Lender;
+use crate::queue::{MAX_POLL_INTERVAL, Options, Queues};
+use crate::rt::activity::Activity;
+use crate::rt::caught;
+use crate::rt::stop_token::StopToken;
+use crate::values::lock_request::{LockOutcome, Request};
+use crate::{Error, LockRequest, ObjectId, Wait};
+
+pub(crate) struct Shared<L> {
+    pub(crate) connections: Connections<L>,
+    /// The requests that wait for object locks, by the objects.
+    queues: Arc<Queues<Vec<ObjectId>, ()>>,
+    /// Those that wait for a slot. Their queues belong to the process.
+    pub(crate) slot_waiters: Activity,
+}
+
+impl<L> Shared<L> {
+    pub(crate) fn new(pool: L) -> Self {
+        Self {
+            connections: Connections::new(pool),
+            queues: Queues::new(true),
+            slot_waiters: Activity::default(),
+        }
+    }
+
+    pub(crate) fn pool(&self) -> &L {
+        self.connections.pool()
+    }
+
+    /// How many requests wait for a lock or a slot, or make an attempt.
+    pub(crate) fn waiting(&self) -> usize {
+        self.queues.waiting() + self.slot_waiters.counts().running
+    }
+}
+
+pub(crate) struct ObjectWait {
+    request: Request,
+    waiting: Waiting,
+    /// Of its queue: the objects, or nothing where one lock is for all of them.
+    key: Vec<ObjectId>,
+}
+
+impl ObjectWait {
+    /// The wait begins now. Without a limit of its own it lasts as long as the pool waits for a connection.
+    pub(crate) fn new<L: Lender>(
+        shared: &Shared<L>,
+        stop: Option<&StopToken>,
+        mut request: LockRequest,
+    ) -> Result<Self, Error> {
+        let limit = shared.pool().timeout().min(LONGEST_WAIT);
+        request.wait.get_or_insert(Wait::AtMost(limit));
+        let request = Request::new(request)?;
+        Ok(Self {
+            waiting: Waiting::new(request.wait, request.resource())?.stopped_by(stop),
+            key: if L::Connection::IN_PROCESS {
+                Vec::new()
+            } else {
+                request.ids.clone()
+            },
+            request,
+        })
+    }
+}
+
+pub(crate) struct HeldObjects<'a, L: Lender> {
+    conn: Borrowed<L>,
+    wait: &'a ObjectWait,
+    /// Dropped after the connection, so that the next request finds it in the pool.
+    _notify: NotifyOnDrop<'a>,
+}
+
+/// Waits for the locks, and begins a transaction that holds them. The caller runs the work, without an await in between.
+pub(crate) async fn begin<'a, L: Lender>(
+    shared: &'a Shared<L>,
+    wait: &'a ObjectWait,
+) -> Result<HeldObjects<'a, L>, Error> {
+    let acquired = acquire(shared, wait).await;
+    let outcome = acquired.as_ref().map(|_| LockOutcome::Acquired);
+    events::record_locks(&wait.request, outcome);
+    Ok(HeldObjects {
+        conn: acquired?,
+        wait,
+        _notify: NotifyOnDrop {
+            queues: &shared.queues,
+            key: &wait.key,
+        },
+    })
+}
+
+async fn acquire<L: Lender>(shared: &Shared<L>, wait: &ObjectWait) -> Result<Borrowed<L>, Error> {
+    let ObjectWait {
+        request,
+        waiting,
+        key,
+    } = wait;
+    let mut attempts = Attempts::borrowing(waiting, shared.queues.place(key.clone()));
+    if request.wait != Wait::No {
+        let options = Options {
+            connected: false,
+            longest_pause: MAX_POLL_INTERVAL,
+        };
+        attempts.place.join((), 1, options);
+    }
+    let request = request.attempt();
+    loop {
+        attempts.next().await?;
+        match attempt(&shared.connections, waiting, &request).await {
+            Ok(Some(conn)) => {
+                attempts.granted();
+                return Ok(conn);
+            }
+            Ok(None) => attempts.refused(None)?,
+            Err(error) => attempts.failed(error)?,
+        }
+    }
+}
+
+/// Attempts to begin a transaction that holds the locks, with a connection that is borrowed for it. Returns `None` if they are
+/// not free.
+async fn attempt<L: Lender>(
+    connections: &Connections<L>,
+    waiting: &Waiting,
+    request: &Request,
+) -> Result<Option<Borrowed<L>>, Error> {
+    let mut conn = connections.borrow(waiting).await?;
+    let begun = Box::pin(begin_transaction(conn.engine()?, request));
+    match waiting.answer(L::Connection::IN_PROCESS, begun).await {
+        Some(Ok(LockOutcome::Acquired)) => Ok(Some(conn)),
+        // A limit of the session, or a deadlock with another attempt, has ended the attempt and not the wait.
+        Some(Ok(LockOutcome::Unavailable) | Err(Error::LockTimeout { .. })) | None => Ok(None),
+        Some(Err(error)) => Err(error),
+    }
+}
+
+async fn begin_transaction(
+    mut engine: Box<dyn Engine + '_>,
+    request: &Request,
+) -> Result<LockOutcome, Error> {
+    let begun = unless_dropped!(&mut *engine, |engine| object_lock::begin(engine, request));
+    discard_if_unusable(&mut *engine, begun)
+}
+
+impl<L: Lender> HeldObjects<'_, L> {
+    pub(crate) async fn run<T, E, F>(&mut self, work: F) -> Result<T, E>
+    where
+        for<'r> F: Work<&'r mut L::Connection, Result<T, E>>,
+        E: From<Error>,
+    {
+        let ObjectWait {
+            request, waiting, ..
+        } = self.wait;
+        if let Err(stopped) = waiting.check_stop() {
+            roll_back_stopped(&mut *self.conn.engine()?).await;
+            return Err(stopped.into());
+        }
+        let acquired = Instant::now();
+        let mut guard = CancelGuard::after_begin(&mut *self.conn)?;
+        let ended = || events::record_locks_released(request, acquired.elapsed());
+        let outcome = caught(commit_or_rollback(&mut *guard, work, ended)).await;
+        guard.finish_with(outcome)
+    }
+}
+
+struct NotifyOnDrop<'a> {
+    queues: &'a Arc<Queues<Vec<ObjectId>, ()>>,
+    key: &'a [ObjectId],
+}
+
+impl Drop for NotifyOnDrop<'_> {
+    fn drop(&mut self) {
+        self.queues.notify_released(self.key, 1, None);
+        // Requests for one of these objects wait in a queue of their own.
+        if self.key.len() > 1 {
+            for id in self.key {
+                self.queues
+                    .notify_released(std::slice::from_ref(id), 1, None);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, feature = "r2d2", feature = "sqlite"))]
+mod tests {
+    use diesel::SqliteConnection;
+    use diesel::r2d2::{ConnectionManager, Pool};
+
+    use super::*;
+    use crate::StopToken;
+    use crate::acts::work::blocking;
+    use crate::link::depth::mark_broken;
+    use crate::rt::block_on;
+
+    #[test]
+    fn stop_takes_precedence_over_the_loss_of_the_connection() {
+        let manager = ConnectionManager::<SqliteConnection>::new(":memory:");
+        let pool = Pool::builder().max_size(1).build(manager).expect("a pool");
+        crate::migrate(&mut pool.get().expect("a connection")).expect("no tables yet");
+        let shared = Shared::new(pool);
+        let stop = StopToken::new();
+        let request = LockRequest::new(ObjectId::new("Document", "1"));
+        let wait = ObjectWait::new(&shared, Some(&stop), request).expect("a valid request");
+        let mut held = block_on(begin(&shared, &wait)).expect("it is free");
+        mark_broken(held.conn.engine().expect("an engine").status());
+        stop.stop();
+        let mut work = Some(|_: &mut SqliteConnection| -> Result<(), Error> { panic!("it runs") });
+        let outcome = block_on(held.run(blocking(&mut work)));
+        assert!(matches!(outcome, Err(Error::Stopped { .. })), "{outcome:?}");
+    }
+}

@@ -1,0 +1,136 @@
+//! Waits of a task of tokio, beside which others run.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Poll, ready};
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+#[cfg(feature = "_async_pool")]
+use tokio::sync::oneshot;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+#[cfg(feature = "_async_pool")]
+use crate::rt::background;
+use crate::rt::stop_token::{StopOrEnd, StopWatch};
+use crate::rt::{Event, Polled};
+
+pub(crate) async fn wait<E: Event>(event: &mut E) -> E::Value {
+    let mut timer = pin!(None::<Sleep>);
+    #[cfg(feature = "_async_pool")]
+    let mut apart = None::<(Instant, oneshot::Receiver<()>)>;
+    poll_fn(|context| {
+        loop {
+            let time = match event.poll(context.waker()) {
+                Polled::Ready(value) => return Poll::Ready(value),
+                Polled::Pending { until: None } => return Poll::Pending,
+                Polled::Pending { until: Some(time) } => Instant::from_std(time),
+            };
+            #[cfg(feature = "_async_pool")]
+            if let Some((until, ended)) = &mut apart
+                && *until == time
+            {
+                // Nothing is sent: the sender is dropped when the time has come.
+                let _ended = ready!(pin!(ended).poll(context));
+                apart = None;
+                continue;
+            }
+            match timer.as_mut().as_pin_mut() {
+                None => timer.set(Some(sleep_until(time))),
+                Some(timer) if timer.deadline() == time => {}
+                Some(timer) => timer.reset(time),
+            }
+            let timer = timer.as_mut().as_pin_mut().expect("a timer that is set");
+            ready!(timer.poll(context));
+            #[cfg(feature = "_async_pool")]
+            if time.into_std() > std::time::Instant::now() {
+                apart = Some((time, sleep_apart(time)));
+            }
+        }
+    })
+    .await
+}
+
+pub(crate) async fn answer_within<T: Send>(
+    limit: Duration,
+    work: Pin<&mut (impl Future<Output = T> + Send)>,
+) -> Option<T> {
+    // By the system's clock: a test may pause tokio's.
+    let mut end = StopOrEnd {
+        stop: StopWatch::new(None),
+        end: Some(std::time::Instant::now() + limit),
+    };
+    match select(work, pin!(wait(&mut end))).await {
+        Either::Left((answer, _)) => Some(answer),
+        Either::Right(_) => None,
+    }
+}
+
+/// Sleeps until a time of the system's clock. A test may pause tokio's, so that its timers end at once: without this, the wait
+/// would poll its event without a pause until that time.
+#[cfg(feature = "_async_pool")]
+fn sleep_apart(time: Instant) -> oneshot::Receiver<()> {
+    let (mut sleeps, ended) = oneshot::channel();
+    background::spawn(async move {
+        let sleep = pin!(sleep_until(time));
+        select(sleep, pin!(sleeps.closed())).await;
+    });
+    ended
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+    use std::time;
+
+    use super::*;
+    use crate::rt::wait;
+
+    /// Ready at the last of these times, of which it returns one after the other. Returns how often it was polled.
+    struct At {
+        times: Vec<time::Instant>,
+        polls: usize,
+    }
+
+    impl Event for At {
+        type Value = usize;
+
+        fn poll(&mut self, _: &Waker) -> Polled<usize> {
+            self.polls += 1;
+            let now = time::Instant::now();
+            self.times.retain(|time| *time > now);
+            match self.times.first() {
+                None => Polled::Ready(self.polls),
+                Some(time) => Polled::Pending { until: Some(*time) },
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn task_waits_until_the_time_of_the_event_also_when_that_changes() {
+        let started = time::Instant::now();
+        let times = [3, 20, 40].map(|millis| started + Duration::from_millis(millis));
+        let event = At {
+            times: times.into(),
+            polls: 0,
+        };
+        let polls = wait(event).await;
+        assert!(started.elapsed() >= Duration::from_millis(40));
+        assert!(polls <= 4, "{polls} for 3 times");
+    }
+
+    #[cfg(feature = "_async_pool")]
+    #[tokio::test(start_paused = true)]
+    async fn wait_takes_its_time_where_the_clock_of_the_runtime_is_paused() {
+        let started = time::Instant::now();
+        let times = [50, 200].map(|millis| started + Duration::from_millis(millis));
+        let event = At {
+            times: times.into(),
+            polls: 0,
+        };
+        let hour = Duration::from_secs(3600);
+        let (polls, ()) = tokio::join!(wait(event), tokio::time::sleep(hour));
+        assert!(started.elapsed() >= Duration::from_millis(200));
+        assert!(polls <= 20, "{polls} for 2 times");
+    }
+}

@@ -1,0 +1,13 @@
+//! What callers pass and get: plain values, without a connection.
+
+pub(crate) mod fence;
+pub(crate) mod held_object_lock;
+pub(crate) mod lease;
+pub(crate) mod list_options;
+pub(crate) mod lock_request;
+pub(crate) mod object_id;
+pub(crate) mod retry_policy;
+pub(crate) mod semaphore;
+pub(crate) mod sequence;
+pub(crate) mod slot;
+pub(crate) mod transaction_options;

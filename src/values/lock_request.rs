@@ -1,0 +1,299 @@
+//! A request for locks: the objects, how long to wait, the retention of the rows; and its outcome.
+
+use std::time::{Duration, Instant};
+
+use crate::error::limits::{MAX_KEPT_IDS, NAMED_IDS};
+use crate::{Error, ObjectId, Wait};
+
+/// Whether the row of the lock in the table `diesel_locks_objects` is kept after the transaction. Both kinds of locks on one
+/// object exclude each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[doc(alias("ttl", "keep"))]
+pub enum Retention {
+    /// Inserts the row and deletes it in the same transaction, for an unbounded set of ids, and for ids that are rarely locked.
+    /// No row remains, however the transaction ends, unless the id has a kept one.
+    #[default]
+    Transient,
+    /// Keeps the row, which later requests only lock, for a limited number of ids that are often locked.
+    ///
+    /// Faster than a transient lock, and its cost does not grow while another session holds an old snapshot (PostgreSQL). Delete
+    /// the rows by [`purge_object_locks`](crate::ObjectLockExt::purge_object_locks) only: on PostgreSQL a row can be deleted while
+    /// its lock is held.
+    ///
+    /// One request can have [`MAX_KEPT_IDS`](crate::limits::MAX_KEPT_IDS) of them. On PostgreSQL each held lock takes an entry in
+    /// the server's lock table, which has 6400 by default: for many thousands at the same time, in all transactions together, use
+    /// `Transient` or raise `max_locks_per_transaction`. The first kept lock of an id changes `lastval()` of the session.
+    Kept,
+}
+
+/// A request for the lock on an object, or on several: how long to wait, and the retention of the rows. Strings and
+/// [`ObjectId`]s, also in an array, a slice or a `Vec`, convert into a request that sets neither.
+///
+/// ```
+/// use std::time::Duration;
+/// use diesel_locks::{ObjectId, LockRequest, Retention, Wait};
+///
+/// let bond = ObjectId::new("BondBO", "DK0015966592");
+/// let lock = LockRequest::new(&bond)
+///     .wait(Wait::AtMost(Duration::from_millis(500)))
+///     .retention(Retention::Kept);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a request locks nothing until it is given to a connection"]
+#[doc(alias("lock_options", "LockOptions"))]
+pub struct LockRequest {
+    pub(crate) ids: Vec<ObjectId>,
+    /// `None` if the request does not say.
+    pub(crate) wait: Option<Wait>,
+    pub(crate) retention: Retention,
+}
+
+impl LockRequest {
+    /// Creates a request for one object.
+    pub fn new(id: impl Into<ObjectId>) -> Self {
+        Self::all([id])
+    }
+
+    /// Creates a request for several objects, which acquires all locks or none.
+    ///
+    /// The locks are acquired in the byte order of the ids, without duplicates: transactions that acquire all their locks by one
+    /// request never deadlock with each other. A request without any id acquires nothing.
+    ///
+    /// One request can have any number of ids with [`Retention::Transient`], and
+    /// [`MAX_KEPT_IDS`](crate::limits::MAX_KEPT_IDS) with [`Retention::Kept`]. An error about a lock names the first ten. In an
+    /// open transaction on MySQL and MariaDB, a request that fails after it has acquired some of the locks returns
+    /// [`Error::PartlyLocked`](crate::Error::PartlyLocked).
+    ///
+    /// ```
+    /// use diesel::prelude::*;
+    /// use diesel_locks::prelude::*;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut conn = SqliteConnection::establish(":memory:")?;
+    /// # diesel_locks::migrate(&mut conn)?;
+    /// let from = ObjectId::new("Account", 7);
+    /// let to = ObjectId::new("Account", 3);
+    /// conn.with_object_lock([&from, &to], |_conn| -> QueryResult<()> {
+    ///     Ok(()) // move the money
+    /// })?;
+    /// let open = (1..=9).map(|account| ObjectId::new("Account", account));
+    /// conn.with_object_lock(LockRequest::all(open).wait(Wait::No), |_conn| QueryResult::Ok(()))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias("lock_all", "try_lock_all", "multi_lock", "deadlock"))]
+    pub fn all(ids: impl IntoIterator<Item = impl Into<ObjectId>>) -> Self {
+        Self {
+            ids: ids.into_iter().map(Into::into).collect(),
+            wait: None,
+            retention: Retention::default(),
+        }
+    }
+
+    /// Sets how long to wait if the lock is held; for several objects, for all of them together.
+    ///
+    /// If it is not set, methods of a connection wait without limit, a `LockPool` waits as long as its pool waits for a connection,
+    /// and methods with `try_` do not wait. These return [`Error::ConflictingWait`](crate::Error::ConflictingWait) for another
+    /// wait than [`Wait::No`].
+    pub fn wait(mut self, wait: Wait) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// Sets whether the row of the lock is kept. [`Retention::Transient`] if it is not set.
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.retention = retention;
+        self
+    }
+}
+
+impl From<&LockRequest> for LockRequest {
+    fn from(request: &LockRequest) -> Self {
+        request.clone()
+    }
+}
+
+macro_rules! from {
+    ($([$($parameters:tt)*] $ids:ty $(where $id:ty)? => $new:ident;)*) => {$(
+        impl<$($parameters)*> From<$ids> for LockRequest
+        $(where
+            $id: Into<ObjectId>)?
+        {
+            fn from(ids: $ids) -> Self {
+                Self::$new(ids)
+            }
+        }
+    )*};
+}
+
+from!(
+    [] ObjectId => new;
+    [] &ObjectId => new;
+    [] String => new;
+    [] &String => new;
+    [] &str => new;
+    [I: Into<ObjectId>, const N: usize] [I; N] => all;
+    [I: Into<ObjectId>] Vec<I> => all;
+    ['a, I, const N: usize] &'a [I; N] where &'a I => all;
+    ['a, I] &'a [I] where &'a I => all;
+    ['a, I] &'a Vec<I> where &'a I => all;
+);
+
+/// The outcome of a request that does not wait: [`try_lock_object`](crate::ObjectLockExt::try_lock_object).
+///
+/// No `bool`, so that the compiler warns of `conn.try_lock_object("a")?;`, after which the lock may not be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use = "if another transaction holds the lock, it was not acquired"]
+pub enum LockOutcome {
+    /// All locks are acquired.
+    Acquired,
+    /// Another transaction holds one of them. None is acquired.
+    Unavailable,
+}
+
+impl LockOutcome {
+    /// Returns whether the locks are acquired.
+    pub fn is_acquired(self) -> bool {
+        self == Self::Acquired
+    }
+}
+
+/// A [`LockRequest`] with valid ids, without duplicates, in the order in which all sessions lock them.
+#[derive(Debug)]
+pub struct Request {
+    pub(crate) ids: Vec<ObjectId>,
+    pub(crate) retention: Retention,
+    pub(crate) wait: Wait,
+    pub(crate) started: Instant,
+}
+
+impl Request {
+    pub(crate) fn new(lock: LockRequest) -> Result<Self, Error> {
+        let LockRequest {
+            mut ids,
+            wait,
+            retention,
+        } = lock;
+        let wait = wait.unwrap_or_default();
+        for id in &ids {
+            id.validate()?;
+        }
+        wait.validate()?;
+        // By bytes, whatever the database's collation: every process has the same order.
+        ids.sort();
+        ids.dedup();
+        if retention == Retention::Kept && ids.len() > MAX_KEPT_IDS {
+            return Err(Error::TooManyIds {
+                ids: ids.len(),
+                limit: MAX_KEPT_IDS,
+            });
+        }
+        Ok(Self {
+            ids,
+            retention,
+            wait,
+            started: Instant::now(),
+        })
+    }
+
+    /// The request of a method that does not wait.
+    pub(crate) fn without_wait(lock: LockRequest, method: &'static str) -> Result<Self, Error> {
+        match lock.wait {
+            None | Some(Wait::No) => Self::new(lock.wait(Wait::No)),
+            Some(wait @ (Wait::Forever | Wait::AtMost(_))) => {
+                Err(Error::ConflictingWait { method, wait })
+            }
+        }
+    }
+
+    /// The same request, which does not wait.
+    #[cfg(feature = "_pool")]
+    pub(crate) fn attempt(&self) -> Self {
+        Self {
+            ids: self.ids.clone(),
+            retention: self.retention,
+            wait: Wait::No,
+            started: self.started,
+        }
+    }
+
+    pub(crate) fn is_kept(&self) -> bool {
+        self.retention == Retention::Kept
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// The remaining time to wait; `None` without a limit.
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        self.wait.remaining(self.started)
+    }
+
+    /// [`remaining`](Self::remaining) in milliseconds, rounded up so that no wait ends early. Zero means that the time is up, and
+    /// not "no limit" as on the servers: no statement may wait then, but a free lock is still acquired.
+    #[cfg(any(feature = "_postgres", feature = "_mysql"))]
+    pub(crate) fn remaining_millis(&self) -> Option<i32> {
+        self.remaining().map(|left| {
+            let millis = left.as_nanos().div_ceil(1_000_000);
+            i32::try_from(millis).unwrap_or(i32::MAX)
+        })
+    }
+
+    /// Returns whether the time is up: always with [`Wait::No`], never with [`Wait::Forever`].
+    #[cfg(any(feature = "_postgres", feature = "_mysql"))]
+    pub(crate) fn is_expired(&self) -> bool {
+        self.remaining().is_some_and(|left| left.is_zero())
+    }
+
+    /// The locks for errors.
+    pub(crate) fn resource(&self) -> String {
+        locks(&self.ids)
+    }
+
+    /// The ids for events.
+    pub(crate) fn event_ids(&self) -> String {
+        listed_ids(&self.ids, str::to_owned)
+    }
+
+    /// The error of a request that does not wait.
+    pub(crate) fn unavailable(&self) -> Error {
+        Error::Unavailable {
+            resource: self.resource(),
+        }
+    }
+
+    /// The error of a request in an open transaction that may hold the first `acquired` objects until it ends.
+    #[cfg(feature = "_mysql")]
+    pub(crate) fn partly_locked(&self, acquired: usize, error: Error) -> Error {
+        if acquired == 0 || error.is_retryable() || error.is_transaction_aborted() {
+            return error;
+        }
+        Error::PartlyLocked {
+            resource: self.resource(),
+            acquired: locks(&self.ids[..acquired]),
+            source: Box::new(error),
+        }
+    }
+
+    pub(crate) fn timed_out(&self, source: Option<diesel::result::Error>) -> Error {
+        self.wait.timed_out(self.started, self.resource(), source)
+    }
+}
+
+/// The locks for errors.
+fn locks(ids: &[ObjectId]) -> String {
+    let plural = if ids.len() == 1 { "" } else { "s" };
+    let ids = listed_ids(ids, |id| format!("{id:?}"));
+    format!("the object lock{plural} {ids}")
+}
+
+/// The ids; of many, the first ten.
+fn listed_ids(ids: &[ObjectId], shown: impl Fn(&str) -> String) -> String {
+    let named = ids.iter().take(NAMED_IDS).map(|id| shown(id.as_str()));
+    let named = named.collect::<Vec<_>>().join(", ");
+    match ids.len().saturating_sub(NAMED_IDS) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}

@@ -1,0 +1,118 @@
+//! Options of a transaction, and isolation levels.
+
+use std::fmt;
+
+use crate::RetryPolicy;
+
+/// Options of a transaction: isolation level, access mode, and retries.
+///
+/// An option that is not set is as in the session; without [`retry`](Self::retry) there is one attempt. On SQLite the transaction
+/// is `BEGIN IMMEDIATE` unless it is [`read_only`](Self::read_only).
+///
+/// ```
+/// use diesel_locks::{IsolationLevel, RetryPolicy, TransactionOptions};
+///
+/// const TRANSFER: TransactionOptions =
+///     TransactionOptions::new().isolation(IsolationLevel::Serializable).retry(RetryPolicy::max_attempts(5));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias("TransactionBuilder", "build_transaction"))]
+pub struct TransactionOptions {
+    pub(crate) isolation: Option<IsolationLevel>,
+    pub(crate) access: Option<Access>,
+    pub(crate) deferrable: bool,
+    pub(crate) retry: Option<RetryPolicy>,
+}
+
+/// Whether a transaction may write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Access {
+    ReadOnly,
+    ReadWrite,
+}
+
+impl TransactionOptions {
+    /// Creates options that are not set.
+    pub const fn new() -> Self {
+        Self {
+            isolation: None,
+            access: None,
+            deferrable: false,
+            retry: None,
+        }
+    }
+
+    /// Sets the isolation level of this transaction, whatever the session's level is.
+    #[must_use]
+    pub const fn isolation(mut self, level: IsolationLevel) -> Self {
+        self.isolation = Some(level);
+        self
+    }
+
+    /// Makes the transaction read-only: a statement that writes is [`Error::ReadOnly`](crate::Error::ReadOnly).
+    ///
+    /// On SQLite by `PRAGMA query_only`, which is restored at the end; the transaction does not wait for writers.
+    #[must_use]
+    pub const fn read_only(mut self) -> Self {
+        self.access = Some(Access::ReadOnly);
+        self
+    }
+
+    /// Lets the transaction write, even if the session's default is `READ ONLY`.
+    #[must_use]
+    pub const fn read_write(mut self) -> Self {
+        self.access = Some(Access::ReadWrite);
+        self
+    }
+
+    /// Sets PostgreSQL's `DEFERRABLE`: a SERIALIZABLE, read-only transaction waits for a snapshot with which it can't fail.
+    /// On other engines this is [`Error::Unsupported`](crate::Error::Unsupported).
+    #[must_use]
+    pub const fn deferrable(mut self) -> Self {
+        self.deferrable = true;
+        self
+    }
+
+    /// Retries the transaction from its start when the database aborts it.
+    #[must_use]
+    pub const fn retry(mut self, retry: RetryPolicy) -> Self {
+        self.retry = Some(retry);
+        self
+    }
+}
+
+/// The isolation level of a transaction: which changes of concurrent transactions it sees.
+///
+/// | | PostgreSQL | MySQL, MariaDB | SQLite |
+/// |---|---|---|---|
+/// | `ReadCommitted` | yes, the default | yes | [`Error::Unsupported`](crate::Error::Unsupported) |
+/// | `RepeatableRead` | a snapshot; an update of a row that has changed since fails | the default; a snapshot for plain reads, while updates and locking reads see what is committed | [`Error::Unsupported`](crate::Error::Unsupported) |
+/// | `Serializable` | a snapshot; a transaction that conflicts with a concurrent one fails | plain reads lock the rows shared; deadlocks instead of failures | its only level: one writer at a time |
+///
+/// READ UNCOMMITTED, which PostgreSQL does not have, is not supported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IsolationLevel {
+    /// Each statement sees the data committed before it started.
+    ReadCommitted,
+    /// The transaction reads from one snapshot.
+    RepeatableRead,
+    /// The result is as if transactions ran one after the other.
+    Serializable,
+}
+
+impl IsolationLevel {
+    /// The level in SQL.
+    pub(crate) fn sql(self) -> &'static str {
+        match self {
+            Self::ReadCommitted => "READ COMMITTED",
+            Self::RepeatableRead => "REPEATABLE READ",
+            Self::Serializable => "SERIALIZABLE",
+        }
+    }
+}
+
+impl fmt::Display for IsolationLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.sql())
+    }
+}
