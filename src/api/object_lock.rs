@@ -135,8 +135,7 @@ pair! {
         ///   [`Error::StatementTimeout`] on SQLite, and on MySQL and MariaDB if a backup or `FLUSH TABLES WITH READ LOCK` delayed
         ///   COMMIT longer than `lock_wait_timeout`; [`Error::Deadlock`] and [`Error::SerializationFailure`] in a cluster;
         ///   [`Error::Database`], for example for a deferred constraint.
-        /// - At COMMIT, if the connection was lost (the writes may be committed): [`Error::OutcomeUnknown`] on MySQL and MariaDB,
-        ///   and [`Error::Database`] on PostgreSQL.
+        /// - At COMMIT, if the connection was lost (the writes may be committed): [`Error::OutcomeUnknown`].
         #[doc(alias("with_lock", "with_advisory_lock", "mutex", "lock", "synchronized", "GET_LOCK"))]
         #[doc(alias("pg_advisory_xact_lock", "advisory_lock"))]
         fn with_object_lock(request: impl Into<LockRequest>; f) -> Result<T, E> {

@@ -115,6 +115,16 @@ impl<C: On<Pg>> TransactionBackend for PostgresEngine<'_, C> {
         Err(error.into())
     }
 
+    /// COMMIT was sent, and its answer was not received.
+    fn map_commit_error(&self, error: Error) -> Error {
+        match error {
+            Error::Database(source) if classify(&source) == ErrorClass::ConnectionLost => {
+                Error::OutcomeUnknown { source }
+            }
+            error => error,
+        }
+    }
+
     async fn roll_back(&mut self) -> Result<bool, diesel::result::Error> {
         let conn = &mut *self.0;
         if depth::counted(conn.status()).is_ok_and(|depth| depth == 0) {

@@ -36,6 +36,8 @@ pub(crate) enum ErrorClass {
     PreparedStatementMismatch,
     TransactionAborted,
     OutcomeUnknown,
+    /// The session has ended, or the server can't be reached.
+    ConnectionLost,
     TooManyIds {
         ids: usize,
         limit: usize,
@@ -78,10 +80,11 @@ pub(crate) fn classify(error: &diesel::result::Error) -> ErrorClass {
     let (kind, information) = match error {
         DatabaseError(kind, information) => (kind, information),
         // The ROLLBACK after it failed as well.
-        RollbackErrorOnCommit { commit_error, .. }
-            if classify(commit_error) == ErrorClass::OutcomeUnknown =>
-        {
-            return ErrorClass::OutcomeUnknown;
+        RollbackErrorOnCommit { commit_error, .. } => {
+            return match classify(commit_error) {
+                class @ (ErrorClass::OutcomeUnknown | ErrorClass::ConnectionLost) => class,
+                _ => ErrorClass::Other,
+            };
         }
         _ => return ErrorClass::Other,
     };
@@ -92,6 +95,9 @@ pub(crate) fn classify(error: &diesel::result::Error) -> ErrorClass {
     known.unwrap_or(match kind {
         DatabaseErrorKind::SerializationFailure => ErrorClass::SerializationFailure,
         DatabaseErrorKind::ReadOnlyTransaction => ErrorClass::ReadOnly,
+        DatabaseErrorKind::ClosedConnection | DatabaseErrorKind::UnableToSendCommand => {
+            ErrorClass::ConnectionLost
+        }
         _ => ErrorClass::Other,
     })
 }

@@ -102,7 +102,9 @@ impl Error {
                 reason: "an earlier statement has failed".to_owned(),
                 source: Some(source),
             },
-            ErrorClass::CancelRequest | ErrorClass::Other => Self::Database(source),
+            ErrorClass::ConnectionLost | ErrorClass::CancelRequest | ErrorClass::Other => {
+                Self::Database(source)
+            }
         }
     }
 }

@@ -99,11 +99,10 @@ pub enum Error {
     },
 
     // Check what was committed, or roll back.
-    /// The outcome of COMMIT is unknown, on MySQL and MariaDB: the connection was lost or the statement killed during COMMIT, or a
-    /// node of Galera or Group Replication had lost the others, or its replication failed. It is never retried.
+    /// The outcome of COMMIT is unknown: the connection was lost during COMMIT; on MySQL and MariaDB also if the statement was
+    /// killed, or a node of Galera or Group Replication had lost the others, or its replication failed. It is never retried.
     ///
-    /// When a connection to PostgreSQL is lost during COMMIT, the outcome is unknown too, and the error is [`Error::Database`]. A
-    /// closure that returns `QueryResult` gets the database's own error instead of this one.
+    /// A closure that returns `QueryResult` gets the database's own error instead of this one.
     #[error(
         "the outcome of COMMIT is unknown: check whether its writes are there before you run the transaction again"
     )]
@@ -213,9 +212,9 @@ pub enum Error {
         source: diesel::result::Error,
     },
 
-    /// Several nodes of the cluster take writes, so that a lock on one node does not exclude sessions on the others. Leases work if
-    /// the clocks of the nodes agree: "Clusters" in docs/guarantees.md. See
-    /// [`assume_single_writer`](crate::assume_single_writer).
+    /// Several nodes of the cluster take writes, so that a lock on one node does not exclude sessions on the others. On Galera only
+    /// in a transaction that this crate has not begun. Leases work if the clocks of the nodes agree: "Clusters" in
+    /// docs/guarantees.md. See [`assume_single_writer`](crate::assume_single_writer).
     #[error(
         "{cluster} takes writes on several nodes, and a lock on one node does not exclude sessions on the others: {hint}"
     )]

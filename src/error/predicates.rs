@@ -1,6 +1,7 @@
 //! The predicates of an error.
 
 use crate::error::Error;
+use crate::error::classify::{ErrorClass, classify};
 #[cfg(feature = "_async_pool")]
 use crate::error::{AsyncPoolError, PoolStep};
 
@@ -92,6 +93,19 @@ impl Error {
     /// failure.
     pub fn is_retryable(&self) -> bool {
         self.is_deadlock() || self.is_serialization_failure()
+    }
+
+    /// Returns whether the connection was lost, or the server has ended its session: [`Error::Database`],
+    /// [`Error::OutcomeUnknown`]. The connection can't be used any more. Run the transaction again on another one, unless the error
+    /// is `OutcomeUnknown`: then COMMIT was sent.
+    pub fn is_connection_lost(&self) -> bool {
+        match self {
+            Self::Database(source) | Self::OutcomeUnknown { source } => {
+                classify(source) == ErrorClass::ConnectionLost
+            }
+            Self::PartlyLocked { source, .. } => source.is_connection_lost(),
+            _ => false,
+        }
     }
 
     /// Returns whether the server has ended the transaction, or will only roll it back

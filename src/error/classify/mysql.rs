@@ -43,6 +43,8 @@ pub(crate) fn class_of_errno(number: i64, message: &str) -> ErrorClass {
         1180 => classify(message).unwrap_or(ErrorClass::OutcomeUnknown),
         // Galera: the node has lost the others.
         1047 => ErrorClass::OutcomeUnknown,
+        // The server is shut down; the session was ended (MariaDB), or was idle for too long (MySQL).
+        1053 | 1927 | 4031 => ErrorClass::ConnectionLost,
         // A right on a table; on a column.
         1142 | 1143 => denied(message).unwrap_or(ErrorClass::Other),
         _ => ErrorClass::Other,
@@ -54,8 +56,19 @@ pub(crate) fn classify(message: &str) -> Option<ErrorClass> {
     MESSAGES
         .matching(message)
         .find_map(|(section, text)| class_of(section, text))
+        .or_else(|| is_of_a_lost_connection(message).then_some(ErrorClass::ConnectionLost))
         .or_else(|| misses_a_table(message).then_some(ErrorClass::MissingTables))
         .or_else(|| denied(message).filter(|_| is_denied_in_english(message)))
+}
+
+/// The texts of the client libraries, which have one language: libmysqlclient and libmariadb, and `mysql_async`.
+fn is_of_a_lost_connection(message: &str) -> bool {
+    message
+        .to_ascii_lowercase()
+        .contains("server has gone away")
+        || message.starts_with("Lost connection to ")
+        || message.starts_with("Input/output error: ")
+        || message == "Driver error: `Connection to the server is closed.'"
 }
 
 /// The class of a message that matches a pattern of this section, in which `text` stands for `%s`.
@@ -67,6 +80,7 @@ fn class_of(section: &str, text: &str) -> Option<ErrorClass> {
         "lock not available" => ErrorClass::LockNotAvailable,
         "serialization failure" => ErrorClass::SerializationFailure,
         "outcome unknown" => ErrorClass::OutcomeUnknown,
+        "connection lost" => ErrorClass::ConnectionLost,
         "read only" => ErrorClass::ReadOnly,
         // One that makes the server read-only, such as `--super-read-only`.
         "prevented by an option" if text.contains("read-only") || text.contains("read_only") => {
@@ -202,6 +216,7 @@ mod tests {
             (1047, ErrorClass::OutcomeUnknown),
             (1180, ErrorClass::OutcomeUnknown),
             (3101, ErrorClass::SerializationFailure),
+            (1053, ErrorClass::ConnectionLost),
             (3547, ErrorClass::StatementTimeout),
             (3572, ErrorClass::LockNotAvailable),
             (1064, ErrorClass::Other),

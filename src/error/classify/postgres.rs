@@ -53,6 +53,7 @@ fn class_of(section: &str, text: &str, message: &str) -> Option<ErrorClass> {
         "denied" => ErrorClass::InsufficientPrivilege(own(text)?),
         "row security" => ErrorClass::ProtectedRow(named_object(message, PRIVILEGES)?.object),
         "lock table full" => ErrorClass::LockTableFull,
+        "connection lost" => ErrorClass::ConnectionLost,
         _ => return None,
     })
 }

@@ -1,6 +1,8 @@
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
 use std::sync::LazyLock;
+use std::thread;
+use std::time::Duration;
 
 use diesel::connection::{LoadConnection, SimpleConnection};
 use diesel::prelude::*;
@@ -165,19 +167,24 @@ impl<C: EngineConnection<Backend = diesel::mysql::Mysql>> Backend for MysqlOn<C>
 
     fn disconnect_sessions(&self) {
         let mut admin = self.admin();
-        let sessions = words(
-            &mut admin,
-            &format!(
-                // MySQL's list of processes fails when any of them has bound binary data.
-                "SELECT COALESCE(GROUP_CONCAT(/*!80000 processlist_id *//*M!100100 id */ SEPARATOR ' '), \
-                 '') FROM /*!80000 performance_schema.threads WHERE processlist_db *//*M!100100 \
-                 information_schema.processlist WHERE db */ = '{}'",
-                self.name
-            ),
+        let list = format!(
+            // MySQL's list of processes fails when any of them has bound binary data.
+            "SELECT COALESCE(GROUP_CONCAT(/*!80000 processlist_id *//*M!100100 id */ SEPARATOR ' '), \
+             '') FROM /*!80000 performance_schema.threads WHERE processlist_db *//*M!100100 \
+             information_schema.processlist WHERE db */ = '{}'",
+            self.name
         );
-        for session in sessions.split_whitespace() {
+        let ended = words(&mut admin, &list);
+        let ended: BTreeSet<&str> = ended.split_whitespace().collect();
+        for session in &ended {
             // It may have ended by itself.
             let _ = admin.batch_execute(&format!("KILL {session}"));
+        }
+        while words(&mut admin, &list)
+            .split_whitespace()
+            .any(|session| ended.contains(session))
+        {
+            thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -332,7 +339,7 @@ impl<C> Drop for MysqlOn<C> {
                     .try_for_each(|sql| admin.batch_execute(sql))
                     .map_err(|error| error.to_string())
             });
-        if !std::thread::panicking() {
+        if !thread::panicking() {
             dropped.expect("drop the database");
         }
     }

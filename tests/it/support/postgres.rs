@@ -132,7 +132,7 @@ impl<C: EngineConnection<Backend = Pg>> Backend for PostgresOn<C> {
         Postgres::number(
             &mut self.admin(),
             &format!(
-                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{}'",
+                "SELECT count(pg_terminate_backend(pid, 30000)) FROM pg_stat_activity WHERE datname = '{}'",
                 self.name
             ),
         );

@@ -225,6 +225,7 @@ macro_rules! core_tests {
                     closure_that_has_committed_is_not_retried,
                     methods_in_an_aborted_transaction_have_no_effect,
                     methods_after_the_end_of_the_transaction_have_no_effect,
+                    lost_connection_is_told_apart,
                 },
                 depth::{
                     a_panic_in_a_nested_transaction_rolls_back_all,

@@ -29,11 +29,13 @@ const FILLINGS: [Filling; 2] = [NAMES, READ_ONLY];
 const DENIED: [i64; 2] = [1142, 1143];
 
 /// The numbers in `class_of_errno`, without 1047, whose message is Galera's own.
-const OF_BOTH: [i64; 10] = [1020, 1142, 1143, 1146, 1180, 1205, 1213, 1290, 1792, 1836];
-const OF_MARIADB: [i64; 1] = [1969];
+const OF_BOTH: [i64; 11] = [
+    1020, 1053, 1142, 1143, 1146, 1180, 1205, 1213, 1290, 1792, 1836,
+];
+const OF_MARIADB: [i64; 2] = [1927, 1969];
 /// Of a SET TRANSACTION in a transaction, which is in no class.
 const IN_PROGRESS: i64 = 1568;
-const OF_MYSQL: [i64; 5] = [3024, 3058, 3101, 3547, 3572];
+const OF_MYSQL: [i64; 6] = [3024, 3058, 3101, 3547, 3572, 4031];
 
 /// The messages of one language, by number.
 type Messages = BTreeMap<i64, String>;

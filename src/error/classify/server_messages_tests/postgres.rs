@@ -30,7 +30,7 @@ const FILLINGS: [Filling; 3] = [
 ];
 
 /// Messages that must be in each file, translated or not: a version with another text is noticed.
-const LOOKED_FOR: [&str; 17] = [
+const LOOKED_FOR: [&str; 25] = [
     "deadlock detected",
     "current transaction is aborted, commands ignored until end of transaction block",
     "canceling statement due to lock timeout",
@@ -48,6 +48,14 @@ const LOOKED_FOR: [&str; 17] = [
     "permission denied for table %s",
     "permission denied for function %s",
     "out of shared memory",
+    "terminating connection due to administrator command",
+    "terminating connection because of crash of another server process",
+    "terminating connection due to unexpected postmaster exit",
+    "terminating connection due to immediate shutdown command",
+    "terminating connection due to idle-in-transaction timeout",
+    "terminating connection due to idle-session timeout",
+    "terminating connection due to conflict with recovery",
+    "the database system is shutting down",
 ];
 
 /// A message in English and in another language, with all plural forms of both.

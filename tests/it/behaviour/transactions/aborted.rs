@@ -417,3 +417,33 @@ pub(crate) fn methods_after_the_end_of_the_transaction_have_no_effect<B: Backend
     }
     assert_usable(&mut conn, &database);
 }
+
+/// Before COMMIT is sent nothing is committed. After it nobody knows.
+pub(crate) fn lost_connection_is_told_apart<B: Backend>() {
+    if B::ONE_WRITER {
+        // It has no sessions.
+        return;
+    }
+    let database = B::new();
+    for sends in [true, false] {
+        let before = B::counter(&mut database.connect(), 0);
+        let result = database.connect().with_object_lock("a", |conn| {
+            B::count_up(conn, 0);
+            database.disconnect_sessions();
+            if sends {
+                conn.last_number(&Sequence::new("any"))?;
+            }
+            Ok::<_, Error>(())
+        });
+        let error = result.expect_err("the session has ended");
+        assert!(error.is_connection_lost(), "{error:?}");
+        assert!(!error.is_busy() && !error.is_retryable(), "{error:?}");
+        let unknown = matches!(error, Error::OutcomeUnknown { .. });
+        assert_eq!(unknown, !sends, "{error:?}");
+        let mut other = database.connect();
+        other
+            .with_object_lock("a", |_| Ok::<_, Error>(()))
+            .expect("released");
+        assert_eq!(B::counter(&mut other, 0), before);
+    }
+}
