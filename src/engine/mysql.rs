@@ -1,6 +1,7 @@
 //! MySQL and MariaDB: InnoDB's lock on the row, and a named lock under which one session at a time inserts the row.
 
 mod execute;
+mod galera;
 mod held_locks;
 mod lists;
 mod migrations;
@@ -123,6 +124,8 @@ impl<C: On<Mysql>> TransactionBackend for MysqlEngine<'_, C> {
     async fn roll_back(&mut self) -> Result<bool, diesel::result::Error> {
         let started = self.0.batch(&sql::ROLLBACK_STARTED).await.is_ok();
         if !started {
+            // The server may have ended the transaction by an error in place of rows of the closure.
+            execute::reset_statement_cache(self.0);
             session::restore_by_text(self.0, &sql::ROLLBACK).await?;
         }
         Ok(started)
@@ -135,7 +138,7 @@ impl<C: On<Mysql>> TransactionBackend for MysqlEngine<'_, C> {
     }
 
     async fn assume_single_writer(&mut self) -> Result<(), Error> {
-        writers::remember(self.0).await
+        writers::assume_one(self.0).await
     }
 
     async fn assert_open(&mut self) -> Result<(), Error> {
@@ -165,55 +168,23 @@ impl<C: On<Mysql>> Engine for MysqlEngine<'_, C> {
     }
 
     async fn begin_with_locks(&mut self, request: &Request) -> Result<LockOutcome, Error> {
-        let rides_with_begin = !request.is_kept() && request.ids.len() <= LOCK_BATCH;
-        if rides_with_begin && let Some(outcome) = try_begin_fast(self.0, request).await? {
-            return Ok(outcome);
-        }
-        // A kept row usually exists, and locking it takes one round trip. If it was missing once, take the named lock
-        // first.
-        let mut named_lock = !request.is_kept();
-        loop {
-            session::begin(self.0, &sql::BEGIN_MARKED).await?;
-            let transaction = object_lock::TxContext::Started { named_lock };
-            let acquired = object_lock::acquire(self.0, request, transaction, &mut 0).await;
-            let Err(refusal) = acquired else {
-                return Ok(LockOutcome::Acquired);
-            };
-            ending::roll_back(&mut MysqlEngine(self.0)).await;
-            match refusal {
-                AcquireError::Unavailable { .. } => return Ok(LockOutcome::Unavailable),
-                AcquireError::NoRow => named_lock = true,
-                // It no longer holds the objects that it had acquired.
-                AcquireError::LimitOfServer(_) => object_lock::pause(request).await,
-                // The transaction has not run the closure yet, so it can be restarted.
-                AcquireError::Failed(Error::Deadlock { source }) => {
-                    if request.is_expired() {
-                        return Err(request.timed_out(Some(source)));
-                    }
-                }
-                AcquireError::Failed(error) => return Err(error),
+        if !writers::is_galera(self.0).await? {
+            let outcome = begin_with_locks(self.0, request).await;
+            if !writers::is_refused_on_galera(&outcome) {
+                return outcome;
             }
         }
+        galera::begin_with_locks(self.0, request).await
     }
 
     async fn lock_in_transaction(&mut self, request: &Request) -> Result<LockOutcome, Error> {
-        let (open, mut acquired) = (object_lock::TxContext::Open, 0);
-        let Err(refusal) = object_lock::acquire(self.0, request, open, &mut acquired).await else {
-            return Ok(LockOutcome::Acquired);
-        };
-        let error = match refusal {
-            AcquireError::Unavailable { timed_out: true }
-                if rolled_back_by_timeout(self.0).await? =>
-            {
-                ending::ended(None)
+        if !writers::is_galera(self.0).await? {
+            let outcome = lock_in_transaction(self.0, request).await;
+            if !writers::is_refused_on_galera(&outcome) {
+                return outcome;
             }
-            AcquireError::Unavailable { .. } | AcquireError::NoRow if acquired == 0 => {
-                return Ok(LockOutcome::Unavailable);
-            }
-            AcquireError::Unavailable { .. } | AcquireError::NoRow => request.unavailable(),
-            AcquireError::LimitOfServer(error) | AcquireError::Failed(error) => error,
-        };
-        Err(request.partly_locked(acquired, error))
+        }
+        galera::lock_in_transaction(self.0, request).await
     }
 
     async fn purge_unlocked(&mut self) -> Result<usize, Error> {
@@ -235,7 +206,13 @@ impl<C: On<Mysql>> Engine for MysqlEngine<'_, C> {
     }
 
     async fn draw(&mut self, draw: &DrawRequest<'_>) -> Result<Option<i64>, Error> {
-        sequences::draw(self.0, draw).await
+        if !writers::is_galera(self.0).await? {
+            let drawn = sequences::draw(self.0, draw).await;
+            if !writers::is_refused_on_galera(&drawn) {
+                return drawn;
+            }
+        }
+        galera::draw(self.0, draw).await
     }
 
     async fn last(&mut self, sequence: &Sequence) -> Result<Option<i64>, Error> {
@@ -252,6 +229,62 @@ impl<C: On<Mysql>> Engine for MysqlEngine<'_, C> {
         lists::assert_read(rows.iter().map(|(name, _, _)| name.as_bytes()))?;
         Ok(rows)
     }
+}
+
+async fn begin_with_locks(
+    conn: &mut impl On<Mysql>,
+    request: &Request,
+) -> Result<LockOutcome, Error> {
+    let rides_with_begin = !request.is_kept() && request.ids.len() <= LOCK_BATCH;
+    if rides_with_begin && let Some(outcome) = try_begin_fast(conn, request).await? {
+        return Ok(outcome);
+    }
+    // A kept row usually exists, and locking it takes one round trip. If it was missing once, take the named lock
+    // first.
+    let mut named_lock = !request.is_kept();
+    loop {
+        session::begin(conn, &sql::BEGIN).await?;
+        let transaction = object_lock::TxContext::Started { named_lock };
+        let acquired = object_lock::acquire(conn, request, transaction, &mut 0).await;
+        let Err(refusal) = acquired else {
+            return Ok(LockOutcome::Acquired);
+        };
+        ending::roll_back(&mut MysqlEngine(conn)).await;
+        match refusal {
+            AcquireError::Unavailable { .. } => return Ok(LockOutcome::Unavailable),
+            AcquireError::NoRow => named_lock = true,
+            // It no longer holds the objects that it had acquired.
+            AcquireError::LimitOfServer(_) => object_lock::pause(request).await,
+            // The transaction has not run the closure yet, so it can be restarted.
+            AcquireError::Failed(Error::Deadlock { source }) => {
+                if request.is_expired() {
+                    return Err(request.timed_out(Some(source)));
+                }
+            }
+            AcquireError::Failed(error) => return Err(error),
+        }
+    }
+}
+
+async fn lock_in_transaction(
+    conn: &mut impl On<Mysql>,
+    request: &Request,
+) -> Result<LockOutcome, Error> {
+    let (open, mut acquired) = (object_lock::TxContext::Open, 0);
+    let Err(refusal) = object_lock::acquire(conn, request, open, &mut acquired).await else {
+        return Ok(LockOutcome::Acquired);
+    };
+    let error = match refusal {
+        AcquireError::Unavailable { timed_out: true } if rolled_back_by_timeout(conn).await? => {
+            ending::ended(None)
+        }
+        AcquireError::Unavailable { .. } | AcquireError::NoRow if acquired == 0 => {
+            return Ok(LockOutcome::Unavailable);
+        }
+        AcquireError::Unavailable { .. } | AcquireError::NoRow => request.unavailable(),
+        AcquireError::LimitOfServer(error) | AcquireError::Failed(error) => error,
+    };
+    Err(request.partly_locked(acquired, error))
 }
 
 /// Starts the transaction and acquires the locks in one message. Returns `None`, with no transaction open, when that

@@ -3,8 +3,15 @@
 use diesel_locks::{Error, migrate};
 
 use crate::nodes::{Nodes, Tests, number};
+use crate::writers::locks_are_refused_on_several_writers;
 
-pub(crate) const TESTS: Tests = &[("migrate_is_refused", migrate_is_refused)];
+pub(crate) const TESTS: Tests = &[
+    ("migrate_is_refused", migrate_is_refused),
+    (
+        "locks_are_refused_on_several_writers",
+        locks_are_refused_on_several_writers,
+    ),
+];
 
 fn migrate_is_refused(nodes: &Nodes) {
     let database = nodes.database();

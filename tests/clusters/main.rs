@@ -3,6 +3,7 @@
 //! `GALERA_DATABASE_URLS` and `GROUP_REPLICATION_DATABASE_URLS`: the servers of a cluster, separated by commas, whose
 //! user may create databases, which stay. `PG_STANDBY_DATABASE_URLS`: a PostgreSQL server and its hot standby.
 
+mod galera;
 mod group_replication;
 mod nodes;
 mod standby;
@@ -16,6 +17,15 @@ const STANDBY: &str = "PG_STANDBY_DATABASE_URLS";
 
 fn main() {
     let filter = std::env::args().nth(1);
+    // A filter that begins with the kind of a cluster needs no other.
+    let is_asked_for = |kind: &str| {
+        let kinds = ["galera::", "group_replication::", "standby::"];
+        let named = |filter: &String| kinds.into_iter().find(|kind| filter.starts_with(kind));
+        filter
+            .as_ref()
+            .and_then(named)
+            .is_none_or(|named| named.starts_with(kind))
+    };
     let mut tests: Vec<(String, Box<dyn FnOnce()>)> = Vec::new();
     let mut add = |kind: &str, nodes: &Nodes, added: nodes::Tests| {
         for (name, test) in added {
@@ -23,15 +33,21 @@ fn main() {
             tests.push((format!("{kind}::{name}"), Box::new(move || test(&nodes))));
         }
     };
-    let galera = Nodes::of(GALERA);
-    galera.await_galera();
-    add("galera", &galera, writers::TESTS);
-    add("galera", &galera, writers::ON_GALERA);
-    let group = Nodes::of(GROUP_REPLICATION);
-    group.await_group_replication();
-    add("group_replication", &group, writers::TESTS);
-    add("group_replication", &group, group_replication::TESTS);
-    add("standby", &Nodes::of(STANDBY), standby::TESTS);
+    if is_asked_for("galera") {
+        let galera = Nodes::of(GALERA);
+        galera.await_galera();
+        add("galera", &galera, writers::TESTS);
+        add("galera", &galera, galera::TESTS);
+    }
+    if is_asked_for("group_replication") {
+        let group = Nodes::of(GROUP_REPLICATION);
+        group.await_group_replication();
+        add("group_replication", &group, writers::TESTS);
+        add("group_replication", &group, group_replication::TESTS);
+    }
+    if is_asked_for("standby") {
+        add("standby", &Nodes::of(STANDBY), standby::TESTS);
+    }
     for (name, test) in tests {
         if filter.as_ref().is_some_and(|part| !name.contains(part)) {
             continue;

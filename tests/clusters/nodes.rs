@@ -120,9 +120,14 @@ impl Database {
         database
     }
 
+    /// Its URL on one of the nodes.
+    pub(crate) fn url(&self, node: usize) -> String {
+        self.nodes.url(node, &self.name)
+    }
+
     /// A connection to one of the nodes.
     pub(crate) fn on(&self, node: usize) -> MysqlConnection {
-        let url = self.nodes.url(node, &self.name);
+        let url = self.url(node);
         MysqlConnection::establish(&url).unwrap_or_else(|error| panic!("{url}: {error}"))
     }
 }

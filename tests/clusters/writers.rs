@@ -8,19 +8,15 @@ use std::time::Duration;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, Retention, RetryPolicy, assume_single_writer, migrate};
+use diesel_locks::{Error, Retention, RetryPolicy, assume_single_writer};
 
 use crate::nodes::{Database, Nodes, Tests, await_that, number};
 
-fn minute() -> LeaseOptions {
+pub(crate) fn minute() -> LeaseOptions {
     LeaseOptions::new(Duration::from_secs(60))
 }
 
 pub(crate) const TESTS: Tests = &[
-    (
-        "locks_are_refused_on_several_writers",
-        locks_are_refused_on_several_writers,
-    ),
     (
         "application_says_that_one_node_takes_its_writes",
         application_says_that_one_node_takes_its_writes,
@@ -33,18 +29,20 @@ pub(crate) const TESTS: Tests = &[
         "commit_that_lost_is_tried_again",
         commit_that_lost_is_tried_again,
     ),
+    (
+        "slots_are_added_and_purged_by_all_nodes",
+        slots_are_added_and_purged_by_all_nodes,
+    ),
 ];
 
-pub(crate) const ON_GALERA: Tests = &[("all_nodes_migrate_at_once", all_nodes_migrate_at_once)];
-
-fn refused<T: std::fmt::Debug>(result: Result<T, Error>) {
+pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T, Error>) {
     let error = result.expect_err("it would lock nothing");
     assert!(matches!(error, Error::SeveralWriters { .. }), "{error:?}");
     let text = error.to_string();
     assert!(text.contains("assume_single_writer"), "{text}");
 }
 
-fn locks_are_refused_on_several_writers(nodes: &Nodes) {
+pub(crate) fn locks_are_refused_on_several_writers(nodes: &Nodes) {
     let database = Database::migrated(nodes);
     let one = Semaphore::new("one", 1);
     let sequence = Sequence::new("invoice");
@@ -77,7 +75,6 @@ fn locks_are_refused_on_several_writers(nodes: &Nodes) {
             refused(read_committed(&mut conn, |conn| {
                 conn.next_number(&sequence)
             }));
-            refused(conn.purge_slots(Duration::ZERO));
         }
         // No gate is left behind.
         assert_eq!(number(&mut conn, "SELECT RELEASE_ALL_LOCKS()"), 0);
@@ -176,39 +173,36 @@ fn leases_never_exceed(database: &Database, two: &Semaphore) {
     );
 }
 
-fn all_nodes_migrate_at_once(nodes: &Nodes) {
-    for _ in 0..3 {
-        let database = nodes.database();
-        let threads = 2 * nodes.len();
-        let start = Barrier::new(threads);
-        let ran: Vec<String> = scope(|scope| {
-            let threads: Vec<_> = (0..threads)
-                .map(|node| {
-                    let (database, start) = (&database, &start);
-                    scope.spawn(move || {
-                        let mut conn = database.on(node);
-                        start.wait();
-                        migrate(&mut conn).expect("migrate")
-                    })
-                })
-                .collect();
-            let ran = threads
-                .into_iter()
-                .map(|thread| thread.join().expect("no panic"));
-            ran.flatten().collect()
-        });
-        assert_eq!(ran.len(), 3, "each once: {ran:?}");
-        for node in 0..nodes.len() {
-            let mut conn = database.on(node);
-            await_that(|| {
-                number(&mut conn, "SELECT COUNT(*) FROM __diesel_schema_migrations") == 3
+/// The numbers of the slots stay without gaps, and a slot that is held stays.
+fn slots_are_added_and_purged_by_all_nodes(nodes: &Nodes) {
+    const ROUNDS: u32 = 12;
+    let database = Database::migrated(nodes);
+    let start = Barrier::new(2 * nodes.len());
+    scope(|scope| {
+        for thread in 0..2 * nodes.len() {
+            let (database, start) = (&database, &start);
+            scope.spawn(move || {
+                let mut conn = database.on(thread);
+                start.wait();
+                for round in 1..=ROUNDS {
+                    if thread % 2 == 0 {
+                        conn.purge_slots(Duration::ZERO).expect("purged");
+                        continue;
+                    }
+                    let many = Semaphore::new("many", 5 * round);
+                    let slot = conn.try_acquire_slot(&many, minute()).expect("an answer");
+                    if let Some(mut slot) = slot {
+                        conn.renew_slot(&mut slot, Duration::from_secs(60))
+                            .expect("an answer");
+                        conn.release_slot(slot).expect("ours");
+                    }
+                }
             });
-            assert_eq!(
-                number(&mut conn, "SELECT COUNT(*) FROM diesel_locks_fences"),
-                1
-            );
         }
-    }
+    });
+    let mut conn = database.on(0);
+    let gaps = "SELECT COALESCE(MAX(number), 0) - COUNT(*) FROM diesel_locks_slots";
+    assert_eq!(number(&mut conn, gaps), 0);
 }
 
 /// Both have changed the row. The second to commit gets an error at COMMIT, which is classified by its text: 1213 on

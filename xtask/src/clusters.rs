@@ -1,4 +1,4 @@
-//! `cargo xtask clusters`: the tests of clusters, with two nodes of Galera, three of MySQL's Group Replication, and a PostgreSQL
+//! `cargo xtask clusters`: the tests of clusters, with three nodes of Galera, three of MySQL's Group Replication, and a PostgreSQL
 //! with a hot standby.
 
 use std::fs;
@@ -160,7 +160,7 @@ impl<'a> Cluster<'a> {
     }
 }
 
-/// Starts two nodes of Galera, which is a part of MariaDB, and returns their URLs.
+/// Starts three nodes of Galera, which is a part of MariaDB, and returns their URLs.
 fn galera(run_dir: &RunDir, user: Option<&User>) -> Result<Vec<String>> {
     let programs = programs::mysql()?;
     programs
@@ -171,7 +171,7 @@ fn galera(run_dir: &RunDir, user: Option<&User>) -> Result<Vec<String>> {
         .iter()
         .find(|path| Path::new(path).exists())
         .context("there is no Galera (Debian or Ubuntu, as root: apt-get install galera-4)")?;
-    let cluster = Cluster::new(run_dir, user, programs, "galera", 2)?;
+    let cluster = Cluster::new(run_dir, user, programs, "galera", 3)?;
     let start = |node: &Node| {
         let (number, group, transfer) = (node.number, node.group, node.transfer);
         let own = format!(

@@ -6,17 +6,19 @@
 use std::panic::resume_unwind;
 use std::thread;
 
-use diesel::connection::TransactionManagerStatus;
 use diesel::deserialize::FromSqlRow;
 use diesel::expression::QueryMetadata;
 use diesel::mysql::Mysql;
 use diesel::query_builder::{AsQuery, QueryFragment, QueryId};
+use diesel::result::DatabaseErrorKind;
 
 use crate::Error;
-use crate::engine::mysql::session;
+use crate::engine::ending;
 use crate::engine::mysql::sql::{ErrorNumber, KEEP_ERROR_NUMBER, RestoreLimit, SetLimit};
+use crate::engine::mysql::{MysqlEngine, session};
+use crate::engine::operations::TransactionBackend;
 use crate::error::classify::{self, ErrorClass, classify};
-use crate::link::{self, Link, On, depth};
+use crate::link::{Link, On, depth};
 
 pub(crate) struct MysqlError {
     pub(crate) class: ErrorClass,
@@ -82,12 +84,13 @@ impl MysqlError {
         )
     }
 
-    /// Whether a row with this key already exists. By the client's class too: the number of an error of COMMIT is not read, and
-    /// on Galera COMMIT reports it if another node has inserted the row.
+    /// Whether a row with this key already exists.
     pub(crate) fn is_duplicate(&self) -> bool {
-        use diesel::result::{DatabaseErrorKind::UniqueViolation, Error::DatabaseError};
-
-        self.number == Some(1062) || matches!(self.error, DatabaseError(UniqueViolation, _))
+        self.number == Some(1062)
+            || matches!(
+                self.error,
+                diesel::result::Error::DatabaseError(DatabaseErrorKind::UniqueViolation, _)
+            )
     }
 }
 
@@ -251,44 +254,39 @@ pub(crate) fn unless_locked(executed: Result<usize, MysqlError>) -> Result<usize
     }
 }
 
-/// Rolls back the open transaction, which is no savepoint. Galera may answer ROLLBACK with the abort of the transaction, which
-/// another node has caused: then it has ended, although Diesel takes the connection for lost.
-async fn roll_back(conn: &mut impl On<Mysql>) {
-    let Err(error) = conn.roll_back().await else {
-        return;
-    };
-    tracing::warn!(%error, "rollback failed");
-    if MysqlError::of(error).is_retryable() && conn.batch("ROLLBACK").await.is_ok() {
-        *conn.status() = TransactionManagerStatus::default();
-    }
-}
-
-/// Ends a transaction at READ COMMITTED. Returns `None` if it is to be restarted: InnoDB has aborted it to break a deadlock, or
-/// another node has inserted the same row first.
+/// Ends a transaction at READ COMMITTED. Returns `None` if it is to be restarted: the server has aborted it, to break a deadlock or
+/// for a conflict with another node, or another node has inserted the same row first.
 pub(crate) async fn end_or_restart<T>(
     conn: &mut impl On<Mysql>,
     work: Result<T, MysqlError>,
 ) -> Result<Option<T>, Error> {
-    // COMMIT reports a conflict with a transaction on another node.
-    let done = match work {
-        Ok(value) => match link::commit(conn).await {
-            Ok(()) => Ok(value),
-            Err(error) => Err(MysqlError::of(error)),
+    let engine = &mut MysqlEngine(conn);
+    let (restart, error) = match work {
+        Ok(value) => match engine.commit().await {
+            Ok(()) => return Ok(Some(value)),
+            Err(error) => (is_conflict(&error), error),
         },
         Err(failure) => {
-            roll_back(conn).await;
-            Err(failure)
+            let restart = failure.is_retryable() || failure.is_duplicate();
+            (restart, failure.into())
         }
     };
-    match done {
-        Ok(value) => Ok(Some(value)),
-        // Not on a connection that its rollback has found to be lost.
-        Err(failure)
-            if (failure.is_retryable() || failure.is_duplicate())
-                && depth::depth(conn.status()).is_ok() =>
-        {
-            Ok(None)
-        }
-        Err(failure) => Err(failure.into()),
+    ending::roll_back(engine).await;
+    // Not on a connection that its rollback has found to be lost.
+    if restart && depth::depth(engine.status()).is_ok() {
+        return Ok(None);
     }
+    Err(error)
+}
+
+/// Whether COMMIT has failed for a transaction on another node.
+fn is_conflict(error: &Error) -> bool {
+    let is_duplicate = matches!(
+        error,
+        Error::Database(diesel::result::Error::DatabaseError(
+            DatabaseErrorKind::UniqueViolation,
+            _
+        ))
+    );
+    is_duplicate || error.is_retryable() || error.is_transaction_aborted()
 }

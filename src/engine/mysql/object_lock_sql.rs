@@ -12,7 +12,7 @@ use diesel::sql_types::{BigInt, Binary, Integer, Nullable};
 
 use crate::engine::literal;
 use crate::engine::mysql::sql::{
-    ANY_JOIN, ANY_JOIN_HINT, BEGIN_MARKED_AT_LEVEL, IN_TRANSACTION, ISOLATION_LEVEL, InTransaction,
+    ANY_JOIN, ANY_JOIN_HINT, BEGIN_AT_LEVEL, IN_TRANSACTION, ISOLATION_LEVEL, InTransaction,
     LIMIT_HINT, READ_COMMITTED, ROLLBACK, SessionLevel, WRITER_UNKNOWN, WriterUnknown,
 };
 use crate::engine::tables::Named;
@@ -145,7 +145,7 @@ pub(crate) fn begin_and_acquire(request: &Request) -> String {
              @diesel_locks_limit = @@SESSION.max_execution_time, SESSION max_execution_time = 20 */; ",
         );
     }
-    sql.push_str(&BEGIN_MARKED_AT_LEVEL);
+    sql.push_str(&BEGIN_AT_LEVEL);
     push_acquire_free(&mut sql, &request.ids, "");
     push_restore_limit(&mut sql, request);
     sql

@@ -74,14 +74,19 @@ fn after_attempt<T>(
 /// or SET TRANSACTION have set the level of the next one, before the message failed. Not in a transaction of the
 /// application, in which the message fails at its first statement.
 pub(crate) async fn begin(conn: &mut impl On<Mysql>, message: &str) -> Result<(), Error> {
-    let started = caught(conn.begin(message)).await;
-    let Err(error) = depth::break_if_panicked(conn.status(), started) else {
-        return Ok(());
-    };
-    let error = untracked(error)?;
-    // A connection that is not restored is marked as broken.
-    let _ = restore_by_text(conn, &sql::ROLLBACK).await;
-    Err(error.into())
+    loop {
+        let started = caught(conn.begin(message)).await;
+        let Err(error) = depth::break_if_panicked(conn.status(), started) else {
+            return Ok(());
+        };
+        let error = untracked(error)?;
+        // A connection that is not restored is marked as broken.
+        let _ = restore_by_text(conn, &sql::ROLLBACK).await;
+        // Galera may answer with the end of the transaction before.
+        if classify(&error) != ErrorClass::Deadlock {
+            return Err(error.into());
+        }
+    }
 }
 
 /// Fails if the message that has failed so met a transaction that the application has begun by its own SQL, in which it has

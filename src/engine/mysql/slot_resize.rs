@@ -90,6 +90,8 @@ pub(crate) async fn add_slots(
     let numbers = slots_to_add(last, permits);
     let is_last = *numbers.end() == permits;
     if !numbers.is_empty() {
+        // Changed, so that a session on another node (Galera) that adds or deletes slots at the same time does not commit.
+        set_fence_floor(conn, fence + 1).await?;
         let insert = slot_queries::insert_slots(name, numbers, fence);
         let added = execute::execute(conn, insert).await?;
         assert_changed(added, SLOTS).map_err(MysqlError::of)?;
@@ -181,9 +183,8 @@ async fn delete_last(
     let Some(deletion) = slots_to_delete(last, &free, floor) else {
         return Ok(Some(0));
     };
-    if deletion.fence > floor {
-        set_fence_floor(conn, deletion.fence).await?;
-    }
+    // Changed in any case, as by `add_slots`.
+    set_fence_floor(conn, deletion.fence.max(floor + 1)).await?;
     let above = deletion.above;
     let deleted = execute::execute(conn, DeleteLockedAbove { name, above }).await?;
     assert_changed(deleted, SLOTS).map_err(MysqlError::of)?;

@@ -21,7 +21,8 @@ use crate::engine::mysql::slot_resize::{
     add_slots, floor_is_locked, largest_fence, purge, raise, register,
 };
 use crate::engine::mysql::slot_search::{find_free_nowait, grantable_nowait, is_table_locked};
-use crate::engine::mysql::{MysqlEngine, active_isolation, lists, slot_sql, sql, writers};
+use crate::engine::mysql::writers::{self, Cluster};
+use crate::engine::mysql::{MysqlEngine, active_isolation, galera, lists, slot_sql, sql};
 use crate::engine::operations::SemaphoreBackend;
 use crate::engine::slot_queries::{
     self, Key, Release, ReleaseUnused, Renew, Unexpired, UpdateSlot,
@@ -66,7 +67,7 @@ impl<C: On<Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
     }
 
     async fn begin_hold(&mut self) -> Result<bool, Error> {
-        session::begin(self.0, &sql::BEGIN_MARKED).await?;
+        session::begin(self.0, &sql::BEGIN).await?;
         Ok(true)
     }
 
@@ -75,28 +76,16 @@ impl<C: On<Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
         semaphore: &Semaphore,
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
-        let conn = &mut *self.0;
         if context.in_transaction {
-            ensure_read_committed(conn, semaphore).await?;
+            ensure_read_committed(self.0, semaphore).await?;
         }
-        let found = match find_free_nowait(conn, semaphore, context).await? {
-            Ok(found) => found,
-            Err(attempt) => return Ok(attempt),
-        };
-        writers::ensure_one(conn, found.writer_unknown).await?;
-        if found.free.is_empty() {
-            return Ok(found.refusal(semaphore, context));
+        if !writers::is_galera(self.0).await? {
+            let held = try_hold(self.0, semaphore, context).await;
+            if !writers::is_refused_on_galera(&held) {
+                return held;
+            }
         }
-        let Some((number, fence, leased)) = lock_one(conn, semaphore, context, &found).await?
-        else {
-            return Ok(found.refusal(semaphore, context));
-        };
-        if leased > 0 {
-            // The holder of an expired lease on the slot must not renew it after another has held the slot.
-            let clear = slot_sql::clear_token(Named(semaphore.name()), number);
-            execute::execute(conn, clear).await?;
-        }
-        Ok(AttemptOutcome::Granted(Grant { number, fence }))
+        galera::try_hold(self.0, semaphore, context).await
     }
 
     async fn grantable_slots(&mut self, semaphore: &Semaphore) -> Result<Option<Vec<i32>>, Error> {
@@ -197,17 +186,13 @@ impl<C: On<Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
     }
 
     async fn pin(&mut self, slot: &Slot) -> Result<bool, Error> {
-        let key = Key::of(slot, true);
-        let pin = execute::get_optional(self.0, slot_sql::Pin { key }).await?;
-        let Some((in_transaction, unknown)): Option<(_, i64)> = pin else {
-            return Ok(false);
-        };
-        // After the statement, whose lock lasts only inside a transaction.
-        if active_isolation::entered(self.0).is_none() {
-            assert_in_transaction(self.0, in_transaction).await?;
+        if !writers::is_galera(self.0).await? {
+            let pinned = pin(self.0, slot).await;
+            if !writers::is_refused_on_galera(&pinned) {
+                return pinned;
+            }
         }
-        writers::ensure_one(self.0, unknown == 1).await?;
-        Ok(true)
+        galera::pin(self.0, slot).await
     }
 
     async fn list_held_nowait(&mut self, name: &str) -> Result<Option<Vec<HeldSlot>>, Error> {
@@ -269,8 +254,10 @@ impl<C: On<Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
     }
 
     async fn purge_unused_slots(&mut self, age_us: i64) -> Result<usize, Error> {
-        // With several writers, sessions on other nodes can add slots at the same time.
-        writers::ensure_one(self.0, true).await?;
+        // Sessions on other nodes can add slots at the same time: on these products both might commit.
+        if let Some(cluster @ (Cluster::TiDb | Cluster::Vitess)) = writers::find(self.0).await? {
+            return Err(cluster.refused());
+        }
         let purged = caught(async {
             execute::execute(self.0, Permit {}).await?;
             purge(self.0, age_us).await
@@ -301,6 +288,20 @@ impl<C: On<Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
         }
         Ok(renewed)
     }
+}
+
+async fn pin(conn: &mut impl On<Mysql>, slot: &Slot) -> Result<bool, Error> {
+    let key = Key::of(slot, true);
+    let pin = execute::get_optional(conn, slot_sql::Pin { key }).await?;
+    let Some((in_transaction, unknown)): Option<(_, i64)> = pin else {
+        return Ok(false);
+    };
+    // After the statement, whose lock lasts only inside a transaction.
+    if active_isolation::entered(conn).is_none() {
+        assert_in_transaction(conn, in_transaction).await?;
+    }
+    writers::ensure_one(conn, unknown == 1).await?;
+    Ok(true)
 }
 
 /// The number of changed rows. If there is none, asks for the reason: a statement with the condition
@@ -343,7 +344,31 @@ async fn force_release(conn: &mut impl On<Mysql>, name: Named<'_>) -> Result<usi
     Ok(released)
 }
 
-async fn try_once(
+async fn try_hold(
+    conn: &mut impl On<Mysql>,
+    semaphore: &Semaphore,
+    context: &AttemptContext,
+) -> Result<AttemptOutcome, Error> {
+    let found = match find_free_nowait(conn, semaphore, context).await? {
+        Ok(found) => found,
+        Err(attempt) => return Ok(attempt),
+    };
+    writers::ensure_one(conn, found.writer_unknown).await?;
+    if found.free.is_empty() {
+        return Ok(found.refusal(semaphore, context));
+    }
+    let Some((number, fence, leased)) = lock_one(conn, semaphore, context, &found).await? else {
+        return Ok(found.refusal(semaphore, context));
+    };
+    if leased > 0 {
+        // The holder of an expired lease on the slot must not renew it after another has held the slot.
+        let clear = slot_sql::clear_token(Named(semaphore.name()), number);
+        execute::execute(conn, clear).await?;
+    }
+    Ok(AttemptOutcome::Granted(Grant { number, fence }))
+}
+
+pub(crate) async fn try_once(
     conn: &mut impl On<Mysql>,
     request: &LeaseRequest<'_>,
     context: &AttemptContext,

@@ -33,14 +33,10 @@ pub(crate) const READ_COMMITTED: &str = "SET TRANSACTION ISOLATION LEVEL READ CO
 /// READ COMMITTED for this transaction only: InnoDB locks no gap beside the row, and the closure reads what the last holder
 /// committed. START TRANSACTION, because MariaDB takes BEGIN for that of a block if `sql_mode` is ORACLE.
 pub(crate) static BEGIN: LazyLock<String> =
-    LazyLock::new(|| format!("{READ_COMMITTED}START TRANSACTION"));
+    LazyLock::new(|| format!("{READ_COMMITTED}{}", *BEGIN_AT_LEVEL));
 
-/// [`BEGIN`] for a transaction in which a closure runs.
-pub(crate) static BEGIN_MARKED: LazyLock<String> =
-    LazyLock::new(|| format!("{READ_COMMITTED}{}", *BEGIN_MARKED_AT_LEVEL));
-
-/// [`BEGIN_MARKED`] at the level that was set before.
-pub(crate) static BEGIN_MARKED_AT_LEVEL: LazyLock<String> =
+/// [`BEGIN`] at the level that was set before.
+pub(crate) static BEGIN_AT_LEVEL: LazyLock<String> =
     LazyLock::new(|| format!("{NO_AUTOCOMMIT}; START TRANSACTION; {MARK}"));
 
 /// Error 1568 in a transaction that the application has begun by its own SQL. Has no other effect: the next transaction would
@@ -121,8 +117,8 @@ statement! {
     |self| { "SELECT 'any text'" }
 }
 
-/// 1 if the session does not know yet that there is one writer.
-pub(crate) const WRITER_UNKNOWN: &str = "@diesel_locks_one_writer IS NULL";
+/// 1 if the session does not know that there is one writer.
+pub(crate) const WRITER_UNKNOWN: &str = "COALESCE(@diesel_locks_one_writer, 0) <> 1";
 
 /// 1 in a transaction, 0 outside; NULL on MySQL.
 pub(crate) const IN_TRANSACTION: &str =

