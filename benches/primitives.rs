@@ -60,7 +60,7 @@ fn measure<C: Backend>(criterion: &mut Criterion) -> anyhow::Result<()> {
         }),
         ("number of a sequence", |conn, number| {
             let sequence = Sequence::new("benchmark").for_key(number);
-            conn.transaction(|conn| {
+            conn.run_transaction(TransactionOptions::new(), |conn| -> QueryResult<()> {
                 conn.next_number(&sequence)?;
                 Ok(())
             })

@@ -107,9 +107,9 @@ pub trait TransactionExt: HasBlockingEngine {
     ///   PostgreSQL if the error aborted another transaction that `f` had started.
     /// - The error of `f`; the writes are rolled back.
     /// - The error of BEGIN or COMMIT as an [`Error`](crate::Error). If the connection is lost during COMMIT, the outcome is
-    ///   unknown: the error is [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown), and it is never retried. If it is lost
-    ///   before COMMIT, nothing is committed, and [`is_connection_lost`](crate::Error::is_connection_lost) is true of the error:
-    ///   run the transaction again on another connection.
+    ///   unknown: the error is [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown), and it is never retried. After
+    ///   another error of which [`is_connection_lost`](crate::Error::is_connection_lost) is true nothing is committed: run the
+    ///   transaction again on another connection.
     #[doc(alias(
         "retry",
         "transaction_with",

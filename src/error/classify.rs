@@ -95,11 +95,28 @@ pub(crate) fn classify(error: &diesel::result::Error) -> ErrorClass {
     known.unwrap_or(match kind {
         DatabaseErrorKind::SerializationFailure => ErrorClass::SerializationFailure,
         DatabaseErrorKind::ReadOnlyTransaction => ErrorClass::ReadOnly,
-        DatabaseErrorKind::ClosedConnection | DatabaseErrorKind::UnableToSendCommand => {
+        DatabaseErrorKind::ClosedConnection => ErrorClass::ConnectionLost,
+        DatabaseErrorKind::UnableToSendCommand if finds_no_server(information.message()) => {
             ErrorClass::ConnectionLost
         }
         _ => ErrorClass::Other,
     })
+}
+
+/// Whether a client of PostgreSQL could not send a statement for want of a connection, by its texts, which have one language.
+/// Other statements it refuses by itself.
+fn finds_no_server(message: &str) -> bool {
+    [
+        "no connection to the server",
+        "connection not open",
+        "server closed the connection",
+        "could not send data to server",
+        "connection closed",
+        "error communicating with the server",
+        "channel closed",
+    ]
+    .iter()
+    .any(|text| message.contains(text))
 }
 
 /// The object that a message names as a whole, and not as a schema, before a dot.

@@ -96,13 +96,17 @@ impl Error {
     }
 
     /// Returns whether the connection was lost, or the server has ended its session: [`Error::Database`],
-    /// [`Error::OutcomeUnknown`]. The connection can't be used any more. Run the transaction again on another one, unless the error
-    /// is `OutcomeUnknown`: then COMMIT was sent.
+    /// [`Error::OutcomeUnknown`], [`Error::StatementTimeout`] (`transaction_timeout` of PostgreSQL). The connection can't be used any
+    /// more.
+    ///
+    /// The transaction of a closure may be run again on another connection, unless the error is `OutcomeUnknown`: then it may be
+    /// committed. A method without a closure may have taken effect.
     pub fn is_connection_lost(&self) -> bool {
         match self {
             Self::Database(source) | Self::OutcomeUnknown { source } => {
                 classify(source) == ErrorClass::ConnectionLost
             }
+            Self::StatementTimeout { source } => classify(source) == ErrorClass::TransactionTimeout,
             Self::PartlyLocked { source, .. } => source.is_connection_lost(),
             _ => false,
         }

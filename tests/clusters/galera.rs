@@ -36,6 +36,18 @@ pub(crate) const TESTS: Tests = &[
         commit_that_lost_is_never_reported_as_done,
     ),
     (
+        "transaction_that_another_node_ends_leaves_the_session_as_it_was",
+        transaction_that_another_node_ends_leaves_the_session_as_it_was,
+    ),
+    (
+        "lock_in_a_savepoint_that_is_rolled_back",
+        lock_in_a_savepoint_that_is_rolled_back,
+    ),
+    (
+        "refused_request_leaves_no_rows",
+        refused_request_leaves_no_rows,
+    ),
+    (
         "transactions_hold_slots_on_all_nodes",
         transactions_hold_slots_on_all_nodes,
     ),
@@ -89,6 +101,24 @@ fn count_up(conn: &mut MysqlConnection) -> Result<(), Error> {
         .execute(conn)?;
     assert_eq!(changed, 1);
     Ok(())
+}
+
+/// Calls `work` until this many of its transactions are committed. Others may be ended by those of other nodes: then nothing is
+/// committed.
+#[track_caller]
+fn until_committed(transactions: i64, mut work: impl FnMut(i64) -> Result<(), Error>) -> i64 {
+    let mut done = 0;
+    while done < transactions {
+        match work(done) {
+            Ok(()) => done += 1,
+            Err(error) => assert!(is_ended(&error), "{error:?}"),
+        }
+    }
+    done
+}
+
+fn is_ended(error: &Error) -> bool {
+    error.is_retryable() || error.is_transaction_aborted()
 }
 
 /// How many are in it.
@@ -153,12 +183,9 @@ fn object_locks_exclude_sessions_of_all_nodes(nodes: &Nodes) {
             let done = on_all_nodes(&database, |_, conn| {
                 let ids = ids.iter().map(|id| ObjectId::from(*id));
                 let lock = LockRequest::all(ids).retention(retention);
-                for _ in 0..ROUNDS {
-                    let done =
-                        conn.with_object_lock(&lock, |conn| inside.enter(1, || count_up(conn)));
-                    done.expect("the lock");
-                }
-                ROUNDS
+                until_committed(ROUNDS, |_| {
+                    conn.with_object_lock(&lock, |conn| inside.enter(1, || count_up(conn)))
+                })
             });
             assert_counted(&database, done);
             let rows = number(
@@ -182,17 +209,15 @@ fn locks_in_a_transaction_exclude_sessions_of_all_nodes(nodes: &Nodes) {
         let database = with_counter(nodes);
         let done = on_all_nodes(&database, |_, conn| {
             let lock = LockRequest::new("a").retention(retention);
-            for round in 0..ROUNDS {
-                let done = conn.run_transaction(committed(), |conn| {
+            until_committed(ROUNDS, |round| {
+                conn.run_transaction(committed(), |conn| {
                     if round % 2 == 0 {
                         conn.lock_object(&lock)?;
                         return count_up(conn);
                     }
                     conn.with_object_lock(&lock, count_up)
-                });
-                done.expect("the lock");
-            }
-            ROUNDS
+                })
+            })
         });
         assert_counted(&database, done);
     }
@@ -216,18 +241,23 @@ fn locks_of_diesel_async_exclude_sessions_of_all_nodes(nodes: &Nodes) {
                     let mut conn = AsyncMysqlConnection::establish(&url)
                         .await
                         .expect("connect");
-                    for _ in 0..ROUNDS {
-                        conn.with_object_lock("a", async |conn| -> Result<(), Error> {
-                            let counter = counters::table.find(1);
-                            let n: i64 = Async::first(counter.select(counters::n), conn).await?;
-                            let up = diesel::update(counter).set(counters::n.eq(n + 1));
-                            Async::execute(up, conn).await?;
-                            Ok(())
-                        })
-                        .await
-                        .expect("the lock");
+                    let mut done = 0;
+                    while done < ROUNDS {
+                        let result =
+                            conn.with_object_lock("a", async |conn| -> Result<(), Error> {
+                                let counter = counters::table.find(1);
+                                let n: i64 =
+                                    Async::first(counter.select(counters::n), conn).await?;
+                                let up = diesel::update(counter).set(counters::n.eq(n + 1));
+                                Async::execute(up, conn).await?;
+                                Ok(())
+                            });
+                        match result.await {
+                            Ok(()) => done += 1,
+                            Err(error) => assert!(is_ended(&error), "{error:?}"),
+                        }
                     }
-                    ROUNDS
+                    done
                 })
             })
             .collect();
@@ -310,16 +340,92 @@ fn commit_that_lost_is_never_reported_as_done(nodes: &Nodes) {
             });
             match result {
                 Ok(()) => done += 1,
-                Err(error) => assert!(
-                    error.is_retryable() || error.is_transaction_aborted(),
-                    "{error:?}"
-                ),
+                Err(error) => assert!(is_ended(&error), "{error:?}"),
             }
         }
         done
     });
     assert!(done > 0);
     assert_counted(&database, done);
+}
+
+/// It has changed a row, for which another node may end it at any statement, before it locks.
+fn transaction_that_another_node_ends_leaves_the_session_as_it_was(nodes: &Nodes) {
+    let database = with_counter(nodes);
+    let done = on_all_nodes(&database, |thread, conn| {
+        until_committed(5 * ROUNDS, |round| {
+            let once = TransactionOptions::new().isolation(IsolationLevel::ReadCommitted);
+            let result = conn.run_transaction(once, |conn| {
+                let up = diesel::update(counters::table.find(1));
+                up.set(counters::n.eq(counters::n + 1)).execute(conn)?;
+                conn.lock_object(&*format!("{thread}-{round}"))?;
+                conn.next_number(&Sequence::new("invoice").for_key(thread))?;
+                Ok(())
+            });
+            // The end of the transaction may be the answer to the next statement.
+            let _ = conn.batch_execute("DO 0");
+            let session = "SELECT COALESCE(@diesel_locks_one_writer, 2) = 2 AND @@autocommit \
+                           AND @@SESSION.wsrep_trx_fragment_size = 0";
+            assert_eq!(number(conn, session), 1);
+            result
+        })
+    });
+    assert_counted(&database, done);
+}
+
+fn assert_no_rows(database: &Database) {
+    for node in 0..database.nodes.len() {
+        let mut conn = database.on(node);
+        conn.batch_execute("SET wsrep_sync_wait = 1").expect("set");
+        assert_eq!(
+            number(&mut conn, "SELECT COUNT(*) FROM diesel_locks_objects"),
+            0
+        );
+    }
+}
+
+fn lock_in_a_savepoint_that_is_rolled_back(nodes: &Nodes) {
+    for writes_before in [false, true] {
+        let database = with_counter(nodes);
+        let mut conn = database.on(0);
+        let done = conn.run_transaction(committed(), |conn| {
+            if writes_before {
+                count_up(conn)?;
+            }
+            let undone = conn.with_object_lock("a", |conn| {
+                count_up(conn)?;
+                Err::<(), _>(Error::from(diesel::result::Error::RollbackTransaction))
+            });
+            undone.expect_err("rolled back");
+            conn.lock_object("b")?;
+            let other = database
+                .on(1)
+                .try_with_object_lock("b", |_| Ok::<_, Error>(()))?;
+            assert_eq!(other, None);
+            count_up(conn)
+        });
+        done.expect("committed");
+        assert_counted(&database, 1 + i64::from(writes_before));
+        assert_no_rows(&database);
+    }
+}
+
+fn refused_request_leaves_no_rows(nodes: &Nodes) {
+    let database = with_counter(nodes);
+    let held = database.on(0).with_object_lock("b", |_| {
+        let done = database.on(1).run_transaction(committed(), |conn| {
+            let error = conn
+                .try_lock_object(["a", "b"])
+                .expect_err("the first is acquired");
+            assert!(matches!(error, Error::PartlyLocked { .. }), "{error:?}");
+            count_up(conn)
+        });
+        done.expect("committed");
+        Ok::<_, Error>(())
+    });
+    held.expect("free");
+    assert_counted(&database, 1);
+    assert_no_rows(&database);
 }
 
 fn transactions_hold_slots_on_all_nodes(nodes: &Nodes) {
@@ -346,7 +452,7 @@ fn transactions_hold_slots_on_all_nodes(nodes: &Nodes) {
                 match held {
                     Ok(held) => done += i64::from(held.is_some()),
                     // Nothing is committed.
-                    Err(error) => assert!(error.is_retryable(), "{error:?}"),
+                    Err(error) => assert!(is_ended(&error), "{error:?}"),
                 }
             }
             assert!(done > 0);
@@ -417,7 +523,7 @@ fn numbers_drawn_on_all_nodes_have_no_gaps(nodes: &Nodes) {
             });
             match invoiced {
                 Ok(()) => done += 1,
-                Err(error) => assert!(round % 5 == 4, "{error:?}"),
+                Err(error) => assert!(round % 5 == 4 || is_ended(&error), "{error:?}"),
             }
         }
         done

@@ -20,6 +20,7 @@ use crate::engine::ending::{self, START_SAVEPOINT};
 use crate::engine::literal;
 use crate::engine::mysql::execute::{self, MysqlError, with_errno};
 use crate::engine::mysql::object_lock::{pause, rolled_back_by_timeout};
+use crate::engine::mysql::object_lock_sql::LOCK_BATCH;
 use crate::engine::mysql::sequences;
 use crate::engine::mysql::session::{self, Unknown};
 use crate::engine::mysql::slots::try_once;
@@ -84,17 +85,38 @@ fn lock_row(id: &ObjectId, request: &Request) -> String {
     sql
 }
 
-/// `restore`, and the end of the rows of transient locks: they stay locked on all nodes until the transaction ends.
-fn and_delete(restore: &str, request: &Request) -> String {
-    let mut sql = restore.to_owned();
-    if !request.is_kept() {
-        for id in &request.ids {
-            sql.push_str("; DELETE FROM diesel_locks_objects WHERE id = ");
-            literal::push_for_mysql(&mut sql, id.as_str());
-            sql.push_str(" AND NOT kept");
-        }
+/// `before`, and the end of the rows of transient locks: they stay locked on all nodes until the transaction ends.
+fn and_delete(before: &str, ids: &[ObjectId]) -> String {
+    let mut sql = before.to_owned();
+    for id in ids {
+        sql.push_str("; DELETE FROM diesel_locks_objects WHERE id = ");
+        literal::push_for_mysql(&mut sql, id.as_str());
+        sql.push_str(" AND NOT kept");
     }
     sql
+}
+
+/// Sends `before` and the deletions, in messages of at most [`LOCK_BATCH`] ids.
+async fn send_and_delete(
+    conn: &mut impl On<Mysql>,
+    before: &str,
+    ids: &[ObjectId],
+) -> Result<(), MysqlError> {
+    let (first, others) = ids.split_at(ids.len().min(LOCK_BATCH));
+    send(conn, &and_delete(before, first)).await?;
+    for ids in others.chunks(LOCK_BATCH) {
+        send(conn, &and_delete("DO 0", ids)).await?;
+    }
+    Ok(())
+}
+
+/// The first ids of the request whose rows are to be deleted.
+fn transient(request: &Request, acquired: usize) -> &[ObjectId] {
+    if request.is_kept() {
+        &[]
+    } else {
+        &request.ids[..acquired]
+    }
 }
 
 pub(crate) async fn begin_with_locks(
@@ -106,19 +128,24 @@ pub(crate) async fn begin_with_locks(
         let Err(failure) = begin(conn, request).await? else {
             return Ok(LockOutcome::Acquired);
         };
+        // Another node was first, and its lock may be gone by now; or a wait has ended.
+        let waited = failure.is_end_of_wait();
         if failure.is_retryable() {
-            // Another node was first. Its lock may be gone by now.
             conflicts += 1;
-            if request.wait == Wait::No && conflicts > MAX_CONFLICTS {
-                return Ok(LockOutcome::Unavailable);
-            }
-        } else if !failure.is_end_of_wait() {
+        } else if !waited {
             return Err(failure.into());
-        } else if request.wait == Wait::No {
-            return Ok(LockOutcome::Unavailable);
         }
-        if request.wait != Wait::No && request.is_expired() {
-            return Err(request.timed_out(Some(failure.error)));
+        let is_held = waited || conflicts > MAX_CONFLICTS;
+        match request.wait {
+            Wait::No if is_held => return Ok(LockOutcome::Unavailable),
+            Wait::AtMost(_) if is_held && request.is_expired() => {
+                return Err(request.timed_out(Some(failure.error)));
+            }
+            // `max_statement_time` of the session.
+            Wait::Forever if failure.class == ErrorClass::StatementTimeout => {
+                return Err(request.timed_out(Some(failure.error)));
+            }
+            _ => {}
         }
         // Nothing is held: a deadlock with another node, which the server does not see, ends here.
         pause(request).await;
@@ -165,7 +192,8 @@ async fn lock_others(
     for id in others {
         send(conn, &lock_row(id, request)).await?;
     }
-    send(conn, &and_delete(&RESTORE_BEGUN, request)).await
+    let ids = transient(request, request.ids.len());
+    send_and_delete(conn, &RESTORE_BEGUN, ids).await
 }
 
 async fn send(conn: &mut impl On<Mysql>, sql: &str) -> Result<(), MysqlError> {
@@ -197,8 +225,8 @@ pub(crate) async fn lock_in_transaction(
         unknown.ask(conn, || request.resource()).await?;
     }
     let mut acquired = 0;
-    conn.batch(STREAM).await?;
     let locked = caught(async {
+        send(conn, STREAM).await?;
         for id in &request.ids {
             send(conn, &lock_row(id, request)).await?;
             acquired += 1;
@@ -206,8 +234,13 @@ pub(crate) async fn lock_in_transaction(
         Ok(())
     });
     let locked = locked.await;
-    let locked: Result<(), MysqlError> =
-        restored(conn, &and_delete(RESTORE, request), locked).await;
+    let locked: Result<(), MysqlError> = restored(conn, RESTORE, locked).await;
+    // Also those of a request that was refused, after which the transaction may be committed.
+    let ids = transient(request, acquired);
+    if !ids.is_empty() && !locked.as_ref().is_err_and(MysqlError::is_retryable) {
+        let deleted = send_and_delete(conn, "DO 0", ids).await;
+        deleted.map_err(|failure| request.partly_locked(acquired, failure.into()))?;
+    }
     let Err(failure) = locked else {
         return Ok(LockOutcome::Acquired);
     };
@@ -236,7 +269,8 @@ async fn restored<T, E: From<MysqlError>>(
     } else {
         RESTORE
     };
-    let first = send(conn, sql).await;
+    let first = caught(send(conn, sql)).await;
+    let first = depth::break_if_panicked(conn.status(), first);
     if first.is_err() {
         session::restore_by_text(conn, RESTORE)
             .await
@@ -248,7 +282,9 @@ async fn restored<T, E: From<MysqlError>>(
     Ok(value)
 }
 
-/// Holds the slot by a lease that has ended already, whose row is locked.
+const HOUR_US: i64 = 3_600_000_000;
+
+/// Holds the slot by a lease that has ended already, also by the clocks of other nodes, and whose row is locked.
 pub(crate) async fn try_hold(
     conn: &mut impl On<Mysql>,
     semaphore: &Semaphore,
@@ -261,15 +297,18 @@ pub(crate) async fn try_hold(
         semaphore,
         token: Uuid::new_v4().into_bytes(),
         holder: None,
-        lease_us: 0,
+        lease_us: -HOUR_US,
         min_hold_us: 0,
     };
     let inside = AttemptContext {
         in_transaction: true,
         ..context.clone()
     };
-    conn.batch(STREAM).await?;
-    let held = caught(try_once(conn, &request, &inside)).await;
+    let held = caught(async {
+        send(conn, STREAM).await?;
+        try_once(conn, &request, &inside).await
+    });
+    let held = held.await;
     let restore = if context.in_transaction {
         RESTORE
     } else {
@@ -295,9 +334,11 @@ impl QueryFragment<Mysql> for Pinned {
 
 pub(crate) async fn pin(conn: &mut impl On<Mysql>, slot: &Slot) -> Result<bool, Error> {
     assert_ours(conn)?;
-    conn.batch(STREAM).await?;
-    let pin = UpdateSlot(Pinned, Key::of(slot, true));
-    let pinned = caught(execute::execute(conn, pin)).await;
+    let pinned = caught(async {
+        send(conn, STREAM).await?;
+        execute::execute(conn, UpdateSlot(Pinned, Key::of(slot, true))).await
+    });
+    let pinned = pinned.await;
     let pinned = restored(conn, RESTORE, pinned).await?;
     Ok(pinned == 1)
 }
@@ -307,7 +348,10 @@ pub(crate) async fn draw(
     draw: &DrawRequest<'_>,
 ) -> Result<Option<i64>, Error> {
     assert_ours(conn)?;
-    conn.batch(STREAM).await?;
-    let drawn = caught(sequences::draw(conn, draw)).await;
+    let drawn = caught(async {
+        send(conn, STREAM).await?;
+        sequences::draw(conn, draw).await
+    });
+    let drawn = drawn.await;
     restored(conn, RESTORE, drawn).await
 }

@@ -45,7 +45,7 @@ statement! {
 
 /// Fails if another transaction holds one of the rows, uncommitted ones included, and waits for none. Locks nothing: at READ
 /// COMMITTED InnoDB releases at once what a statement has locked anew and its condition then excludes, and `kept` is never
-/// larger than 1. What the transaction held before stays locked. Not cached: the number of ids varies.
+/// larger than 2. What the transaction held before stays locked. Not cached: the number of ids varies.
 pub(crate) struct Probe<'a> {
     pub(crate) ids: &'a [ObjectId],
 }
@@ -64,7 +64,7 @@ impl QueryFragment<Mysql> for Probe<'_> {
         out.unsafe_to_cache_prepared();
         // Not by the optimizer's choice, which may be to read, and lock, the whole table.
         push!(out;
-            "SELECT "; {LIMIT_HINT}; "COUNT(*) FROM diesel_locks_objects FORCE INDEX (PRIMARY) WHERE kept > 1 AND id IN (";
+            "SELECT "; {LIMIT_HINT}; "COUNT(*) FROM diesel_locks_objects FORCE INDEX (PRIMARY) WHERE kept > 2 AND id IN (";
         );
         for (position, id) in self.ids.iter().enumerate() {
             out.push_sql(if position == 0 { "" } else { ", " });

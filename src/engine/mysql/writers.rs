@@ -6,6 +6,7 @@ use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Integer};
 
 use crate::Error;
+use crate::engine::ending::autocommit_retry;
 use crate::engine::mysql::execute;
 use crate::engine::mysql::sql::{ANY_SIZE, ANY_SIZE_HINT};
 use crate::link::On;
@@ -75,8 +76,7 @@ impl Cluster {
             ),
             Self::PerconaXtraDb => (
                 "Percona XtraDB Cluster",
-                "send all writes to one node and call diesel_locks::assume_single_writer on each connection, or \
-                 use leases (try_acquire_slot), which hold on all nodes",
+                "send all writes to one node and call diesel_locks::assume_single_writer on each connection",
             ),
             Self::GroupReplication => (
                 "Group Replication with several primaries",
@@ -125,7 +125,11 @@ pub(crate) async fn find(conn: &mut impl On<Mysql>) -> Result<Option<Cluster>, E
 
 /// Whether the session is on Galera. Sends nothing in a process that has not found a node of Galera.
 pub(crate) async fn is_galera(conn: &mut impl On<Mysql>) -> Result<bool, Error> {
-    Ok(GALERA_FOUND.load(Ordering::Relaxed) && find(conn).await? == Some(Cluster::Galera))
+    if !GALERA_FOUND.load(Ordering::Relaxed) {
+        return Ok(false);
+    }
+    // Galera may answer with the end of the transaction before.
+    Ok(autocommit_retry!(conn, find(conn).await)? == Some(Cluster::Galera))
 }
 
 /// Whether what holds on one server was refused, and undone, because the server is a node of Galera.

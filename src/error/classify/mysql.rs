@@ -122,7 +122,12 @@ fn is_denied_in_english(message: &str) -> bool {
 
 /// The table that the message names, and not the user, who may be called as it.
 fn denied(message: &str) -> Option<ErrorClass> {
-    named_object(after_user(message), PRIVILEGES).map(ErrorClass::InsufficientPrivilege)
+    let mut required = named_object(after_user(message), PRIVILEGES)?;
+    if required.object == "diesel_locks_objects" && message.contains("UPDATE") {
+        // On Galera.
+        required.privileges = "SELECT, INSERT, UPDATE, DELETE";
+    }
+    Some(ErrorClass::InsufficientPrivilege(required))
 }
 
 /// What the message says after `'name'@'host'`.
