@@ -57,7 +57,7 @@ enum Task {
     },
     /// Lets processes, connections, the server and its clock fail while workers use the library, and checks what they did.
     Torture(torture::TortureArguments),
-    /// Runs the tests of clusters: two nodes of Galera, and a PostgreSQL with a hot standby.
+    /// Runs the tests of clusters: Galera, Group Replication, and a PostgreSQL with a hot standby.
     Clusters {
         /// A part of a test's name.
         #[arg(last = true)]
