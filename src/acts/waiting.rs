@@ -147,8 +147,8 @@ impl Waiting {
         }
     }
 
-    /// Whether the wait goes on after an attempt has failed with this error: a time-out. On SQLite an attempt times out while
-    /// another connection writes, on MariaDB while a backup lets no session commit. On PostgreSQL no attempt times out.
+    /// Whether the wait continues after an attempt that failed with this error: true for a time-out. An attempt times out on
+    /// SQLite while another connection writes, and on MariaDB while a backup prevents COMMIT; never on PostgreSQL.
     pub(crate) fn outlasts(&self, error: &Error) -> bool {
         self.wait != Wait::No && matches!(error, Error::LockTimeout { .. })
     }
@@ -245,7 +245,7 @@ impl<'a, K: Key, T: Key> Attempts<'a, K, T> {
         self.go_on()
     }
 
-    /// The attempt failed. Fails with its error, unless the wait goes on.
+    /// Decides after a failed attempt: returns its error if the wait ends, and `Ok` if it continues.
     pub(crate) fn failed(&mut self, error: Error) -> Result<(), Error> {
         let resource = &self.waiting.resource;
         if error.has_no_connection_yet() && (self.has_begun || !self.at_once) {

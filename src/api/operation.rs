@@ -107,9 +107,9 @@ pub mod blocking {}
 
 /// The events that this crate records by [`tracing`](https://docs.rs/tracing), for logs and metrics.
 ///
-/// Each event in the table has the field `outcome`. Targets, outcomes and fields are part of the crate's interface;
-/// messages and levels are not. Durations are whole microseconds (`u64`); `waited` and `held` are the same durations
-/// as texts.
+/// Each event in the table has the field `outcome`. A later version of this crate may change messages and levels, but not
+/// targets, outcomes and fields. `waited_us` and `held_us` are whole microseconds (`u64`); `waited` and `held` are the same
+/// durations as texts, and `pause` is a text too.
 ///
 /// | target | `outcome` | recorded when | fields |
 /// |---|---|---|---|

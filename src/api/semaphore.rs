@@ -199,9 +199,9 @@ pair! {
         ///
         /// # Errors
         ///
-        /// [`Error::SlotLost`] when the slot was granted to another holder, who is not affected, or released. After
-        /// [others](crate::Error#errors-by-method) the slot is still held by the previous lease; after a lost connection it is
-        /// unknown whether the lease was renewed.
+        /// [`Error::SlotLost`] if the slot was released, or granted to another holder, whose lease this call does not change. After
+        /// any [other error](crate::Error#errors-by-method) the previous lease is unchanged. After a lost connection the lease
+        /// may have been renewed.
         #[doc(alias("refresh", "extend", "heartbeat", "keepalive", "keep_alive"))]
         fn renew_slot(slot: &mut Slot, duration: Duration) -> Result<LeaseState, Error> {
             |engine| unless_dropped!(engine, |engine| holding::renew(engine, slot, duration))

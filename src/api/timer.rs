@@ -93,7 +93,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
     /// | the node that was granted a tick is stopped before it calls `f` | the slot is released, and another node runs the tick, after at most a minute |
     /// | the database's clock jumps back | all nodes wait until the clock has passed the last tick that was run, also those that start meanwhile |
     /// | nodes call the method with different periods or offsets, while a new version is rolled out | the last grant decides: the slot stays unavailable until the next tick of the node that was granted it. Ticks of other nodes that were due before the grant count as run; of those that are due while the slot is unavailable, the newest is run afterwards, unless the slot is granted to yet another node first. A node may run few of its ticks, or none: give the job a new name with its new period |
-    /// | an operator calls [`force_release_all`](SemaphoreExt::force_release_all), or deletes the row of the slot | the current tick may be run again. After the database's clock was set back by a long time, call it and restart the nodes that have run ticks: ticks then start at the new time |
+    /// | an operator calls [`force_release_all`](SemaphoreExt::force_release_all), or deletes the row of the slot | the current tick may be run again. If the database's clock was set back by a long time, call `force_release_all` and restart the nodes that have run ticks: the next tick then starts by the new time |
     /// | `f` returns an error, or panics | the slot is released, and the caller gets the error or panic: this node runs no further tick. The tick is not repeated |
     /// | an error of the database while it waits | as in [`run_as_leader`](Self::run_as_leader) |
     ///

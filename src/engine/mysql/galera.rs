@@ -45,8 +45,8 @@ const RESTORE: &str = "SET SESSION wsrep_trx_fragment_size = \
      CAST(COALESCE(@diesel_locks_fragment_size, @@SESSION.wsrep_trx_fragment_size) AS UNSIGNED), \
      @diesel_locks_fragment_size = NULL, @diesel_locks_one_writer = 2";
 
-/// [`RESTORE`] in a transaction that has just begun. RELEASE fails if another node has ended it since: the client library may not
-/// have been told.
+/// [`RESTORE`] in a transaction that has just begun. RELEASE fails if another node has ended the transaction, of which the client
+/// library may have lost the error.
 static RESTORE_BEGUN: LazyLock<String> = LazyLock::new(|| {
     format!("{RESTORE}; RELEASE SAVEPOINT {START_SAVEPOINT}; SAVEPOINT {START_SAVEPOINT}")
 });

@@ -47,6 +47,18 @@ impl Line {
         number.unwrap_or_else(|| panic!("no number {key:?} in {}", self.value))
     }
 
+    /// Whether this kind is that of unexpected errors, and each of them one of a pool that opened no connection in time.
+    fn is_of_a_slow_pool(&self, kind: &str) -> bool {
+        let heading = format!("  unexpected_errors: {}", self.number("unexpected_errors"));
+        let after = self.printed.lines().skip_while(|line| *line != heading);
+        let errors = after.skip(1).take_while(|line| line.starts_with("    "));
+        let errors: Vec<&str> = errors.collect();
+        let of_pool = "the pool gave no connection: no connection was opened";
+        kind == "unexpected_errors"
+            && !errors.is_empty()
+            && errors.iter().all(|error| error.contains(of_pool))
+    }
+
     /// The kinds of violations that were found.
     fn found(&self) -> BTreeSet<&str> {
         let object = self.value.as_object().expect("an object");
@@ -146,18 +158,12 @@ fn status_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     status
 }
 
-/// The kinds that a machine without time for the workers brings about. An unexpected error: a pool opens no connection within
-/// its 5 s.
-const OF_TIME: [&str; 4] = [
-    "late_hand_overs",
-    "late_timeouts",
-    "lost_leases",
-    "unexpected_errors",
-];
+/// The kinds that a machine without time for the workers brings about.
+const OF_TIME: [&str; 3] = ["late_hand_overs", "late_timeouts", "lost_leases"];
 
 /// A sabotaged run finds these kinds of violations, all of them and no others. How long that takes is not known before:
 /// a run that finds nothing is followed by a longer one. So is one that finds [`OF_TIME`] beside them: other tests may have
-/// taken the processors. The longest may find them too.
+/// taken the processors, for which a pool may open no connection within its 5 s.
 fn is_found(variable: Option<&str>, sabotage: &str, kinds: &[&str]) {
     is_found_with(variable, "none", sabotage, kinds);
 }
@@ -166,13 +172,13 @@ fn is_found(variable: Option<&str>, sabotage: &str, kinds: &[&str]) {
 fn is_found_with(variable: Option<&str>, faults: &str, sabotage: &str, kinds: &[&str]) {
     let expected: BTreeSet<String> = kinds.iter().map(ToString::to_string).collect();
     let mut found = BTreeSet::new();
-    for seconds in [3, 6, 12, 24, 48] {
+    for seconds in [3, 6, 12, 24, 48, 48] {
         let options = ["--faults", faults, "--sabotage", sabotage];
         let (line, success) = run(variable, seconds, &options);
         found = line.found().into_iter().map(ToOwned::to_owned).collect();
         let mut others = found.difference(&expected);
         assert!(
-            others.all(|kind| OF_TIME.contains(&kind.as_str())),
+            others.all(|kind| OF_TIME.contains(&kind.as_str()) || line.is_of_a_slow_pool(kind)),
             "{sabotage}: {found:?} and not only {expected:?}\n{}",
             line.printed
         );
@@ -190,10 +196,7 @@ fn is_found_with(variable: Option<&str>, faults: &str, sabotage: &str, kinds: &[
             return;
         }
     }
-    assert!(
-        expected.is_subset(&found),
-        "{sabotage}: the longest run found {found:?}"
-    );
+    panic!("{sabotage}: the longest run found {found:?}");
 }
 
 /// A run with these faults, each of which takes place, finds nothing. A run in which one did not is followed by a
