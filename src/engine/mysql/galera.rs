@@ -19,7 +19,7 @@ use crate::engine::active_isolation;
 use crate::engine::ending::{self, START_SAVEPOINT};
 use crate::engine::literal;
 use crate::engine::mysql::execute::{self, MysqlError, with_errno};
-use crate::engine::mysql::object_lock::{pause, rolled_back_by_timeout};
+use crate::engine::mysql::object_lock::{MIN_LIMIT_MS, pause, rolled_back_by_timeout};
 use crate::engine::mysql::object_lock_sql::LOCK_BATCH;
 use crate::engine::mysql::sequences;
 use crate::engine::mysql::session::{self, Unknown};
@@ -53,9 +53,6 @@ static RESTORE_BEGUN: LazyLock<String> = LazyLock::new(|| {
 
 /// The number of conflicts with other nodes after which a request that does not wait counts the object as locked.
 const MAX_CONFLICTS: u32 = 5;
-
-/// The shortest time limit of a statement that waits, in milliseconds.
-const MIN_LIMIT_MS: i32 = 10;
 
 /// Changes the row, or inserts it. Waits as the request does.
 fn lock_row(id: &ObjectId, request: &Request) -> String {

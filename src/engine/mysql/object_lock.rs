@@ -162,7 +162,7 @@ async fn acquire_each(
 
 /// The shortest time limit of a statement that waits, in milliseconds. Afterwards the request's time is up, so only one
 /// id of a request gets it. On MariaDB the limit also applies to the statements that read the error's number.
-const MIN_LIMIT_MS: i32 = 10;
+pub(crate) const MIN_LIMIT_MS: i32 = 10;
 
 /// The time limit, in milliseconds, of a statement that does not wait for locks, when the request's time is up: on
 /// MySQL it waits while another session changes users or privileges. Far more than it takes on a busy server.
