@@ -325,8 +325,8 @@ mod tests {
         files_are_frozen::<diesel::pg::Pg>(&[
             0x7a73_703b_eda2_f181,
             0xa29e_3998_a077_67f8,
-            0xc504_78f9_0974_671f,
-            0x9bd5_5156_22e9_2aa1,
+            0x1cde_93d8_5e5f_c1a0,
+            0x4782_a160_06a6_0596,
             0x30ba_a652_4176_633c,
             0x0892_f63d_6746_e605,
         ]);

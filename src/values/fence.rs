@@ -5,7 +5,7 @@
 //! fence is larger than those of all completed grants of the semaphore, whatever the clock says, differs between slots, and needs
 //! no shared counter, which acquirers would have to lock. 17 bits hold 100,000 slots; the others last until the year 2112.
 //!
-//! PostgreSQL computes it in the function that acquires the slot (`migrations/postgres`).
+//! PostgreSQL computes it in the function that acquires the slot (`migrations/postgres`), and adds an hour for each timeline.
 
 use std::time::Duration;
 

@@ -98,7 +98,6 @@ fn fences_and_numbers_go_on_after_a_promotion(nodes: &Nodes) {
             .execute(&mut standby)
             .is_ok_and(|rows| rows == 1)
     });
-    drop(primary);
     assert!(
         diesel::select(diesel::dsl::sql::<Bool>("pg_promote()"))
             .get_result::<bool>(&mut standby)
@@ -117,6 +116,18 @@ fn fences_and_numbers_go_on_after_a_promotion(nodes: &Nodes) {
         first.fence(),
         last.fence()
     );
+    // The old primary does not know that there is another.
+    let stale = primary
+        .try_acquire_slot(&SEMAPHORE, lease())
+        .expect("the old primary")
+        .expect("the slot that was released");
+    assert!(
+        first.fence() > stale.fence(),
+        "{} after {}",
+        first.fence(),
+        stale.fence()
+    );
+    drop(primary);
     let full = conn.try_acquire_slot(&SEMAPHORE, lease());
     assert!(full.expect("the new primary").is_none());
     let next = conn.transaction(|conn| conn.next_number(&invoices));

@@ -37,6 +37,17 @@ CREATE TABLE diesel_locks_fences (
 
 INSERT INTO diesel_locks_fences (id, fence) VALUES (1, 0);
 
+-- Returns an hour for each timeline of the server, in microseconds. Each promotion begins one, so the fences of a new primary are
+-- larger than those of an old one, also of grants that were not replicated. Returns 0 on a server that does not show its timeline.
+CREATE FUNCTION diesel_locks_timeline_us() RETURNS BIGINT LANGUAGE plpgsql AS $$
+BEGIN
+    -- pg_control_checkpoint() shows the old timeline until the first checkpoint after a promotion.
+    RETURN ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint * 3600000000;
+EXCEPTION WHEN OTHERS THEN
+    RETURN 0;
+END
+$$;
+
 -- Returns the number of slots, and whether the lease of one has expired, even if its row is locked. STABLE, so that all
 -- its statements have the snapshot of the calling statement: if there is a free slot at every moment, it finds one.
 CREATE FUNCTION diesel_locks_look_at_slots(
@@ -91,6 +102,7 @@ DECLARE
     slots INTEGER;
     any_free BOOLEAN;
     now_us BIGINT := extract(epoch FROM clock_timestamp()) * 1000000;
+    timeline_us BIGINT;
     many BOOLEAN := among IS NULL AND permits > 100;
     candidates INTEGER := coalesce(cardinality(among), least(permits, 100));
     candidate INTEGER;
@@ -198,12 +210,13 @@ BEGIN
             END IF;
         END IF;
     ELSE
+        timeline_us := diesel_locks_timeline_us();
         now_us := extract(epoch FROM clock_timestamp()) * 1000000;
         -- The fence is larger than those of all existing and all deleted slots.
         UPDATE diesel_locks_slots SET
             token = new_token,
             holder = new_holder,
-            fence = (greatest(now_us / 64, (greatest(
+            fence = (greatest((now_us + timeline_us) / 64, (greatest(
                 fence,
                 (SELECT newest.fence FROM diesel_locks_slots AS newest
                     WHERE newest.name = semaphore ORDER BY newest.fence DESC LIMIT 1),

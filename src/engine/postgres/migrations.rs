@@ -37,6 +37,7 @@ impl BackendMigrations for Pg {
         "diesel_locks_semaphores.permits integer",
         "diesel_locks_fences.id integer",
         "diesel_locks_fences.fence bigint",
+        "diesel_locks_timeline_us() bigint",
         "diesel_locks_look_at_slots(semaphore text, permits integer, OUT slots integer, OUT any_free boolean) record",
         "diesel_locks_acquire_slot(semaphore text, permits integer, first integer, among integer[], \
          in_transaction boolean, new_token bytea, new_holder text, lease_us bigint, at_least_us bigint) bigint",

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use diesel::QueryResult;
-use diesel::dsl::auto_type;
+use diesel::dsl::{auto_type, select};
 use diesel::pg::Pg;
 use diesel::prelude::{ExpressionMethods, QueryDsl};
 
 use crate::engine::clock::DbNow;
 use crate::engine::ending::autocommit_retry;
 use crate::engine::operations::SemaphoreBackend;
+use crate::engine::postgres::slot_sql::diesel_locks_timeline_us;
 use crate::engine::postgres::{PostgresEngine, begin, sql};
 use crate::engine::slot_queries::{self, lock_fence_floor};
 use crate::engine::slots::{BATCH_SIZE, BatchOutcome, RaiseOutcome, slots_to_add, slots_to_delete};
@@ -76,8 +77,9 @@ async fn floor_exists(conn: &mut impl On<Pg>) -> QueryResult<bool> {
 
 pub(crate) async fn largest_fence(conn: &mut impl On<Pg>) -> QueryResult<i64> {
     let last: Option<i64> = conn.get_result(slot_queries::last_fence()).await?;
-    let now_us = conn.get_result(slot_queries::now()).await?;
-    Ok(last.unwrap_or(0).max(fence::at(now_us)))
+    let now_us: i64 = conn.get_result(slot_queries::now()).await?;
+    let timeline_us: i64 = conn.get_result(select(diesel_locks_timeline_us())).await?;
+    Ok(last.unwrap_or(0).max(fence::at(now_us + timeline_us)))
 }
 
 pub(crate) async fn raise(conn: &mut impl On<Pg>, by: Duration) -> QueryResult<RaiseOutcome> {

@@ -50,6 +50,8 @@ pub(crate) struct SlotFilter<'a> {
     reason = "a record for them would cost more at each call"
 )]
 extern "SQL" {
+    /// The time by which fences on this server are ahead of its clock.
+    fn diesel_locks_timeline_us() -> BigInt;
     /// Leases a free slot, or locks one if `token` is `NULL`. Returns a number that [`decode`] reads.
     fn diesel_locks_acquire_slot(
         semaphore: Text,
