@@ -65,9 +65,10 @@ use crate::{Error, LeaseOptions, Pool, Semaphore, Wait};
 /// Give the renewer a pool of its own, with two connections: it borrows one for each renewal, release and attempt to acquire. On a
 /// shared pool a renewal waits while all connections are in use, and guards whose leases end meanwhile are lost.
 ///
-/// A connection that does not answer blocks a thread until the driver reports an error. A task gives it up after half of the time
-/// that is left of the first lease to end, at most after 10 s, and repeats the renewal with the other connection. Renewers do not
-/// block each other.
+/// A renewal that gets no answer within half of the time that is left of the first lease to end, at most 10 s, is repeated with
+/// another connection. A task gives the first connection up. A thread waits on until the driver reports an error, and another thread
+/// repeats the renewal. So that r2d2 has a connection to the new server after a fail-over without a proxy, set `max_size(4)` and
+/// `min_idle(Some(0))`: by default it keeps all connections open. Renewers do not block each other.
 ///
 /// # Runtimes
 ///
@@ -183,7 +184,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
     /// when all slots are held.
     ///
     /// If the lease is lost meanwhile, `f` continues: let it check [`ensure_held`](SlotGuard::ensure_held) at each step. A release
-    /// that fails is logged by `tracing`, and retried in the background until the lease ends, for a minute at most.
+    /// that fails is logged by `tracing`, and retried in the background until the lease ends, for at least 10 s and at most a minute.
     ///
     /// For a job that a timer starts on every node see [`hold_at_least`](LeaseOptions::hold_at_least).
     ///

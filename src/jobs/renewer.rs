@@ -226,6 +226,13 @@ struct Inner {
     /// When a failed release is retried; `None`: at once.
     next_release: Option<Instant>,
     is_running: bool,
+    /// The number of the loop that runs. Another one may still wait for an answer, on a thread that can't give up.
+    current: u64,
+    /// How many of those there are.
+    unanswered: usize,
+    /// The requests of the loops to the database are numbered; the one of which the current loop awaits the answer.
+    requests: u64,
+    awaited: Option<u64>,
     /// Wakes it while it waits.
     waker: Option<Waker>,
     /// The renewer, its clones and its guards are dropped.

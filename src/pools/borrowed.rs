@@ -82,9 +82,7 @@ impl<L: Lender> Connections<L> {
     ) -> Result<Borrowed<L>, Error> {
         waiting.check_stop()?;
         let deadline = started.checked_add(limit);
-        let permit = self
-            .share
-            .acquire(share_of(self.pool.max_size()), deadline, waiting.stop());
+        let permit = self.share.acquire(self.share(), deadline, waiting.stop());
         let permit = permit.await;
         waiting.check_stop()?;
         if permit.is_none()
@@ -110,6 +108,11 @@ impl<L: Lender> Connections<L> {
             Wait::Forever | Wait::No => Duration::MAX,
         };
         self.pool.timeout().min(limit)
+    }
+
+    /// How many connections requests may borrow at the same time.
+    pub(crate) fn share(&self) -> usize {
+        share_of(self.pool.max_size())
     }
 
     /// How many waiters for a semaphore of `permits` permits may make their first attempts at the same time: half of

@@ -40,6 +40,11 @@ fn renewal_through_a_stalled_network_extends_no_ended_lease() {
 }
 
 #[test]
+fn guard_outlives_the_server_that_has_granted_it() {
+    behaviour::slots::renewers::guard_outlives_the_server_that_has_granted_it::<Mysql>();
+}
+
+#[test]
 fn unresponsive_database_does_not_delay_other_renewers() {
     behaviour::slots::renewers::unresponsive_database_does_not_delay_other_renewers::<Mysql>();
 }

@@ -19,7 +19,6 @@ use crate::jobs::guard::{ReleaseKind, Renew, State};
 use crate::jobs::renewer::{Shared, renewal};
 use crate::pools::borrowed::discard_if_unusable;
 use crate::pools::lender::{Lender, Style};
-use crate::rt;
 use crate::rt::activity::Active;
 use crate::values::lease::RenewalRequest;
 use crate::{Error, Slot};
@@ -32,7 +31,7 @@ const POOL_TIMEOUT: Duration = Duration::from_millis(50);
 const LONGEST_POOL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long the loop waits for an answer, unless half of the remaining time of a lease is between them.
-const SHORTEST_ANSWER: Duration = Duration::from_millis(200);
+pub(super) const SHORTEST_ANSWER: Duration = Duration::from_millis(200);
 const LONGEST_ANSWER: Duration = Duration::from_secs(10);
 
 /// How long a release is retried at least: a renewal that the database has not answered may extend a lease after its end.
@@ -90,7 +89,7 @@ fn batches<'a>(
 impl<L: Lender> Shared<L> {
     /// Releases the slots that are to be released, and later those that another session has locked, or all after an error. They
     /// stay in the list until then: the loop may be dropped meanwhile.
-    pub(super) async fn release_pending(&self) {
+    pub(super) async fn release_pending(self: &Arc<Self>) {
         self.remove_pending(|pending| pending.is_tried && Instant::now() >= pending.deadline);
         let pending: Vec<(Slot, ReleaseKind)> = {
             let inner = self.lock();
@@ -103,7 +102,7 @@ impl<L: Lender> Shared<L> {
         for (kind, slots) in batches(pending.iter().map(|(slot, kind)| (slot, *kind))) {
             let limit = self.answer_limit();
             let releasing = self.release_batch(&slots, kind, self.pool_timeout());
-            match rt::answer_within(limit, releasing).await {
+            match self.answer_within(limit, releasing).await {
                 Some(Ok(tokens)) => released.extend(tokens),
                 Some(Err(error)) => tracing::debug!(%error, "slots not released; retrying"),
                 None => tracing::debug!(?limit, "no answer to a release; retrying"),

@@ -2,6 +2,7 @@
 //! renewal of all slots.
 
 use std::collections::HashMap;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -13,10 +14,12 @@ use crate::acts::cancel_guard::unless_dropped;
 use crate::engine::{Engine, HasEngine};
 use crate::jobs::guard::State;
 use crate::jobs::guard::callbacks::never_wait;
+use crate::jobs::renewer::releases::SHORTEST_ANSWER;
 use crate::jobs::renewer::{Inner, Shared, renewal};
 use crate::pools::borrowed::discard_if_unusable;
 use crate::pools::lender::{Lender, Style};
 use crate::rt;
+use crate::rt::alarm::call_at;
 use crate::rt::{Event, Polled, caught};
 use crate::values::lease::{RenewalRequest, RenewalResult};
 
@@ -31,6 +34,7 @@ const NAME: &str = "diesel-locks renewer";
 /// Starts the loop: as a task on the runtime of the caller, unless it is to run `apart` from the application.
 pub(super) fn start<L: Lender>(shared: &Arc<Shared<L>>, apart: bool) {
     let running = Running {
+        number: shared.lock().current,
         shared: Arc::clone(shared),
         apart,
         has_ended: false,
@@ -46,15 +50,18 @@ async fn run<L: Lender>(mut running: Running<L>) {
         never_wait();
     }
     // Hooks of the pool and the application's instrumentation run in it, and may panic.
-    while caught(renew_and_release(&running.shared)).await.is_err() {
+    while caught(renew_and_release(&running.shared, running.number))
+        .await
+        .is_err()
+    {
         tracing::error!("panic while slots were renewed or released; retrying");
         running.shared.lock().postpone(Instant::now() + PANIC_DELAY);
     }
     running.has_ended = true;
 }
 
-async fn renew_and_release<L: Lender>(shared: &Arc<Shared<L>>) {
-    while let Some(due) = rt::wait(NextWork(shared)).await {
+async fn renew_and_release<L: Lender>(shared: &Arc<Shared<L>>, number: u64) {
+    while let Some(due) = rt::wait(NextWork(shared, number)).await {
         if due.renewal {
             shared.renew_all().await;
         }
@@ -66,6 +73,7 @@ async fn renew_and_release<L: Lender>(shared: &Arc<Shared<L>>) {
 
 struct Running<L: Lender> {
     shared: Arc<Shared<L>>,
+    number: u64,
     apart: bool,
     has_ended: bool,
 }
@@ -117,14 +125,18 @@ impl Inner {
     }
 }
 
-/// The next renewal or release. `None` when the renewer is closed and nothing is left to release.
-struct NextWork<'a, L>(&'a Shared<L>);
+/// The next renewal or release of the loop with this number. `None` when another loop goes on, and when the renewer is closed and
+/// nothing is left to release.
+struct NextWork<'a, L>(&'a Shared<L>, u64);
 
 impl<L: Lender> Event for NextWork<'_, L> {
     type Value = Option<Due>;
 
     fn poll(&mut self, waker: &Waker) -> Polled<Option<Due>> {
         let mut inner = self.0.lock();
+        if inner.current != self.1 {
+            return Polled::Ready(None);
+        }
         inner.waker = None;
         match inner.due(Instant::now()) {
             Ok(due) => Polled::Ready(Some(due)),
@@ -141,8 +153,62 @@ impl<L: Lender> Event for NextWork<'_, L> {
 }
 
 impl<L: Lender> Shared<L> {
+    /// Waits for an answer as [`rt::answer_within`]. A thread can't give up: when its time is up, another loop goes on with another
+    /// connection, and this one ends when the answer comes, which counts as none.
+    pub(super) async fn answer_within<T: Send>(
+        self: &Arc<Self>,
+        limit: Duration,
+        work: impl Future<Output = T> + Send,
+    ) -> Option<T> {
+        if !L::Style::BLOCKS || L::Connection::IN_PROCESS {
+            return rt::answer_within(limit, work).await;
+        }
+        let request = {
+            let mut inner = self.lock();
+            inner.requests += 1;
+            inner.awaited = Some(inner.requests);
+            inner.requests
+        };
+        self.replace_loop_after(limit, request);
+        let answer = caught(work).await;
+        let mut inner = self.lock();
+        let in_time = inner.awaited == Some(request);
+        if in_time {
+            inner.awaited = None;
+        } else {
+            inner.unanswered -= 1;
+        }
+        drop(inner);
+        let answer = answer.unwrap_or_else(|panic| resume_unwind(panic));
+        in_time.then_some(answer)
+    }
+
+    /// Starts another loop if this request has no answer by then, while the pool has connections for it.
+    fn replace_loop_after(self: &Arc<Self>, limit: Duration, request: u64) {
+        let shared = Arc::downgrade(self);
+        call_at(Instant::now() + limit, move || {
+            let Some(shared) = shared.upgrade() else {
+                return;
+            };
+            let mut inner = shared.lock();
+            if inner.awaited != Some(request) {
+                return;
+            }
+            if inner.unanswered + 1 >= shared.connections.share() {
+                drop(inner);
+                return shared.replace_loop_after(limit, request);
+            }
+            inner.unanswered += 1;
+            inner.awaited = None;
+            inner.current += 1;
+            drop(inner);
+            tracing::warn!(?limit, "no answer: another thread renews the slots");
+            start(&shared, false);
+        });
+    }
+
     /// Renews all slots with one statement, and sets the time of the next renewal.
-    pub(super) async fn renew_all(&self) {
+    async fn renew_all(self: &Arc<Self>) {
         self.remove_lost();
         let Some((leases, shortest, remaining)) = self.leases() else {
             return;
@@ -203,18 +269,27 @@ impl<L: Lender> Shared<L> {
         }
     }
 
-    async fn renew(&self, leases: &[RenewalRequest], timeout: Duration) -> Result<bool, Error> {
-        let mut conn = self.lend(timeout).await?;
+    async fn renew(
+        self: &Arc<Self>,
+        leases: &[RenewalRequest],
+        timeout: Duration,
+    ) -> Result<bool, Error> {
+        // The pool may ask the server whether the connection is usable.
+        let lending = self.answer_within(timeout + SHORTEST_ANSWER, self.lend(timeout));
+        let Some(lent) = lending.await else {
+            return Ok(false);
+        };
+        let mut conn = lent?;
         let started = Instant::now();
         let limit = self.answer_limit();
         let mut engine = L::Connection::engine(&mut conn)?;
         let renewing = renew_batch(&mut *engine, leases);
-        let Some(answers) = rt::answer_within(limit, renewing).await else {
+        let Some(answers) = self.answer_within(limit, renewing).await else {
             let guards = leases.len();
             tracing::warn!(?limit, guards, "no answer to a renewal; retrying");
             return Ok(false);
         };
-        let answers = discard_if_unusable(&mut *engine, answers)?;
+        let answers = answers?;
         let clock_resolution = engine.clock_resolution();
         drop(engine);
         drop(conn);
@@ -271,5 +346,6 @@ async fn renew_batch(
     engine: &mut dyn Engine,
     leases: &[RenewalRequest],
 ) -> Result<Vec<RenewalResult>, Error> {
-    unless_dropped!(engine, |engine| engine.renew_batch(leases))
+    let renewed = unless_dropped!(&mut *engine, |engine| engine.renew_batch(leases));
+    discard_if_unusable(engine, renewed)
 }

@@ -117,7 +117,7 @@ pub(crate) fn guard_is_lost_in_time_while_its_renewal_hangs<B: Backend>() {
     let next = conn
         .acquire_slot(&single_slot(), one_hour(), Wait::AtMost(LONG))
         .expect("the lease ends");
-    assert_eq!(pool.state().idle_connections, 1, "the renewal hangs");
+    assert!(pool.state().idle_connections < 2, "the renewals hang");
     server.resume();
     await_idle(&pool, 2);
     assert!(!guard.is_held());
@@ -149,7 +149,7 @@ pub(crate) fn late_renewal_does_not_extend_the_lease_of_a_lost_guard<B: Backend>
         assert!(started.elapsed() < LONG, "the lease does not end");
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert_eq!(pool.state().idle_connections, 1, "none is held back");
+    assert!(pool.state().idle_connections < 2, "none is held back");
     let before = B::slots(conn);
     let_through();
     await_idle(pool, 2);
@@ -172,6 +172,36 @@ pub(crate) fn renewal_through_a_stalled_network_extends_no_ended_lease<B: Backen
         || server.stall(),
         || server.resume(),
     );
+}
+
+/// As after a fail-over, when the old server is stopped and its machine is not. The thread of the first renewal waits on, and so
+/// does the release of a guard that was dropped before.
+pub(crate) fn guard_outlives_the_server_that_has_granted_it<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let (server, url) = StallingProxy::url(&database.url());
+    let pool = Pool::builder()
+        .max_size(4)
+        .min_idle(Some(0))
+        .build(ConnectionManager::<B::Conn>::new(url))
+        .expect("a pool");
+    let renewer = SlotRenewer::new(pool.clone());
+    let [kept, dropped] = ["kept", "dropped"].map(|name| Semaphore::new(name, 1));
+    let lease = LeaseOptions::new(Duration::from_secs(12));
+    let guard = guarded::<B>(&renewer, &kept, &lease);
+    let to_drop = guarded::<B>(&renewer, &dropped, &lease.clone().holder("dropped"));
+    server.stall_open();
+    drop(to_drop);
+    await_renewal::<B>(&mut conn, &kept);
+    let released = conn.acquire_slot(&dropped, one_hour(), Wait::AtMost(LONG));
+    let next = released.expect("by another thread");
+    assert!(guard.is_held());
+    // The late answers change nothing.
+    server.resume();
+    await_idle(&pool, pool.state().connections);
+    await_renewal::<B>(&mut conn, &kept);
+    guard.release().expect("ours");
+    conn.release_slot(next).expect("not touched");
 }
 
 pub(crate) fn unresponsive_database_does_not_delay_other_renewers<B: Backend>() {
