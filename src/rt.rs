@@ -35,8 +35,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// How long a task waits for the answer to a statement whose own time limit has passed. A shorter time would lose the
-/// connections of a server that is only slow.
+/// How long a task waits for the answer to a statement after the time limit. A shorter time would lose the connections of a
+/// server that is only slow.
 pub(crate) const LATEST_ANSWER: Duration = Duration::from_secs(2);
 
 /// What is waited for. It is dropped when the wait has ended or is given up.
@@ -120,6 +120,23 @@ pub(crate) async fn answer_within<T: Send>(
     return task::answer_within(limit, work).await;
     #[cfg(not(feature = "_async"))]
     unreachable!("there are no tasks, which have {limit:?}");
+}
+
+/// Waits for the answers of a server to the statements of the work. A task drops the work, and returns `None`, when `limit` has
+/// passed and for the time `silence` no answer has come. A thread waits on.
+pub(crate) async fn answers_within<T: Send>(
+    limit: Duration,
+    silence: Duration,
+    work: impl Future<Output = T> + Send,
+) -> Option<T> {
+    let mut work = pin!(work);
+    if blocks().await {
+        return Some(work.as_mut().await);
+    }
+    #[cfg(feature = "_async")]
+    return task::answers_within(limit, silence, work).await;
+    #[cfg(not(feature = "_async"))]
+    unreachable!("there are no tasks, which have {limit:?} and {silence:?}");
 }
 
 fn wait_with_thread<E: Event>(event: &mut E) -> E::Value {

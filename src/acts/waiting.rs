@@ -16,9 +16,9 @@ use crate::{Error, Wait};
 #[cfg(feature = "_pool")]
 const SHORTEST_ANSWER: Duration = Duration::from_millis(500);
 
-/// Waits for the answer of a server to an attempt that waits in the database. Returns `None` if it does not come until
-/// [`LATEST_ANSWER`] after the limit; `attempt` is then to be dropped. A thread waits on, and so does every one whose database
-/// is in this process.
+/// Waits for the answers of a server to an attempt that waits in the database. Returns `None` if after the limit none comes for
+/// [`LATEST_ANSWER`]; `attempt` is then to be dropped. A request for many objects may get answers for longer. A thread waits on,
+/// and so does every one whose database is in this process.
 pub(crate) async fn answer_in_time<T: Send>(
     in_process: bool,
     wait: Wait,
@@ -27,8 +27,8 @@ pub(crate) async fn answer_in_time<T: Send>(
 ) -> Option<T> {
     match wait {
         Wait::AtMost(limit) if !in_process => {
-            let limit = limit.saturating_sub(started.elapsed()) + LATEST_ANSWER;
-            rt::answer_within(limit, attempt).await
+            let limit = limit.saturating_sub(started.elapsed());
+            rt::answers_within(limit, LATEST_ANSWER, attempt).await
         }
         _ => Some(attempt.await),
     }

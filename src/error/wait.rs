@@ -31,7 +31,7 @@ pub enum Wait {
     /// zero time-out. During a wait for a lock it replaces the limits of the session that [`Wait::Forever`] lists. On SQLite the last
     /// attempt to lease a free slot may end later: it waits for another writer for up to 5 s, or `busy_timeout` if that is longer.
     ///
-    /// If the server does not answer at all, the wait ends on a connection of diesel-async 2 s after its limit, as if its future had
+    /// If the server does not answer for 2 s after that limit, the wait ends on a connection of diesel-async as if its future had
     /// been dropped (`operation::dropped_futures`). A connection of Diesel itself waits for the answer: set time-outs for its network.
     AtMost(Duration),
     /// Does not wait. Returns [`Error::Unavailable`](crate::Error::Unavailable) if the lock or all slots are held: for callers that

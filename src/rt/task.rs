@@ -2,8 +2,9 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::task::{Poll, ready};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker, ready};
+use std::time::{self, Duration};
 
 use futures_util::future::{Either, select};
 #[cfg(feature = "_async_pool")]
@@ -13,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 #[cfg(feature = "_async_pool")]
 use crate::rt::background;
 use crate::rt::stop_token::{StopOrEnd, StopWatch};
-use crate::rt::{Event, Polled};
+use crate::rt::{Event, Polled, lock};
 
 pub(crate) async fn wait<E: Event>(event: &mut E) -> E::Value {
     let mut timer = pin!(None::<Sleep>);
@@ -43,7 +44,7 @@ pub(crate) async fn wait<E: Event>(event: &mut E) -> E::Value {
             let timer = timer.as_mut().as_pin_mut().expect("a timer that is set");
             ready!(timer.poll(context));
             #[cfg(feature = "_async_pool")]
-            if time.into_std() > std::time::Instant::now() {
+            if time.into_std() > time::Instant::now() {
                 apart = Some((time, sleep_apart(time)));
             }
         }
@@ -55,14 +56,61 @@ pub(crate) async fn answer_within<T: Send>(
     limit: Duration,
     work: Pin<&mut (impl Future<Output = T> + Send)>,
 ) -> Option<T> {
-    // By the system's clock: a test may pause tokio's.
+    answer_until(time::Instant::now() + limit, work).await
+}
+
+/// Ends at this time of the system's clock: a test may pause tokio's.
+async fn answer_until<T: Send>(
+    end: time::Instant,
+    work: Pin<&mut (impl Future<Output = T> + Send)>,
+) -> Option<T> {
     let mut end = StopOrEnd {
         stop: StopWatch::new(None),
-        end: Some(std::time::Instant::now() + limit),
+        end: Some(end),
     };
     match select(work, pin!(wait(&mut end))).await {
         Either::Left((answer, _)) => Some(answer),
         Either::Right(_) => None,
+    }
+}
+
+pub(crate) async fn answers_within<T: Send>(
+    limit: Duration,
+    silence: Duration,
+    mut work: Pin<&mut (impl Future<Output = T> + Send)>,
+) -> Option<T> {
+    let started = time::Instant::now();
+    let woken = Arc::new(Woken {
+        last: Mutex::new(started),
+        task: Mutex::new(Waker::noop().clone()),
+    });
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut end = started + limit + silence;
+    loop {
+        let watched = poll_fn(|context| {
+            lock(&woken.task).clone_from(context.waker());
+            work.as_mut().poll(&mut Context::from_waker(&waker))
+        });
+        let answer = answer_until(end, pin!(watched)).await;
+        let last_end = *lock(&woken.last) + silence;
+        if answer.is_some() || last_end <= end {
+            return answer;
+        }
+        end = last_end;
+    }
+}
+
+/// When the work was woken, which only an answer does. The task is polled for its other work too.
+struct Woken {
+    last: Mutex<time::Instant>,
+    task: Mutex<Waker>,
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        *lock(&self.last) = time::Instant::now();
+        let task = lock(&self.task).clone();
+        task.wake();
     }
 }
 
@@ -80,8 +128,9 @@ fn sleep_apart(time: Instant) -> oneshot::Receiver<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::task::Waker;
-    use std::time;
+    use std::future::pending;
+
+    use tokio::time::sleep;
 
     use super::*;
     use crate::rt::wait;
@@ -119,6 +168,34 @@ mod tests {
         assert!(polls <= 4, "{polls} for 3 times");
     }
 
+    /// Beside work of the same task that never pauses for long, as in a `select!`.
+    #[tokio::test]
+    async fn work_goes_on_while_answers_come_and_ends_when_none_comes() {
+        let millis = Duration::from_millis;
+        let busy = async {
+            loop {
+                sleep(millis(5)).await;
+            }
+        };
+        let answers = |last: u64| async move {
+            for _ in 0..last {
+                sleep(millis(50)).await;
+            }
+            if last < 10 {
+                pending::<()>().await;
+            }
+        };
+        let tried = async {
+            let whole = pin!(answers(10));
+            let whole = answers_within(millis(20), millis(300), whole).await;
+            assert_eq!(whole, Some(()), "500 ms, and never 300 without an answer");
+            let silent = pin!(answers(1));
+            answers_within(millis(20), millis(300), silent).await
+        };
+        let Either::Left((ended, _)) = select(pin!(tried), pin!(busy)).await;
+        assert_eq!(ended, None);
+    }
+
     #[cfg(feature = "_async_pool")]
     #[tokio::test(start_paused = true)]
     async fn wait_takes_its_time_where_the_clock_of_the_runtime_is_paused() {
@@ -129,7 +206,7 @@ mod tests {
             polls: 0,
         };
         let hour = Duration::from_secs(3600);
-        let (polls, ()) = tokio::join!(wait(event), tokio::time::sleep(hour));
+        let (polls, ()) = tokio::join!(wait(event), sleep(hour));
         assert!(started.elapsed() >= Duration::from_millis(200));
         assert!(polls <= 20, "{polls} for 2 times");
     }

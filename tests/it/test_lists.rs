@@ -86,6 +86,7 @@ macro_rules! input_tests {
             large::{
                 fifty_thousand_transient_locks_are_one_request,
                 a_large_request_locks_all_or_none,
+                a_request_for_many_free_objects_outlasts_its_limit,
                 too_many_kept_locks_are_refused,
             },
             semaphore_state_machine::{

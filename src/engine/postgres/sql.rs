@@ -41,7 +41,7 @@ const ADVISORY_CLASS: &str = "'diesel_locks_objects'::regclass::integer";
 /// takes. Without it the attempt could wait forever for a lock whose holders change faster than
 /// [`nowait_lock_timeout`].
 fn grace_ms(ids: usize) -> i32 {
-    200 + i32::try_from(ids / 5).unwrap_or(i32::MAX / 2)
+    i32::try_from(ids).map_or(i32::MAX, |ids| ids.saturating_add(200))
 }
 
 /// The `lock_timeout` of the last attempt, when the time is up: as in `diesel_locks_try_acquire`, and less with many

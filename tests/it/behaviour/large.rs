@@ -1,6 +1,7 @@
 //! Requests for many objects.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use diesel_locks::limits::MAX_KEPT_IDS;
 use diesel_locks::prelude::*;
@@ -61,7 +62,7 @@ pub(crate) fn a_large_request_locks_all_or_none<B: Backend>() {
         .try_with_object_lock(&ids, |_| Ok::<_, Error>(()))
         .expect("an answer");
     assert_eq!(tried, None);
-    let wait = Wait::AtMost(std::time::Duration::from_millis(300));
+    let wait = Wait::AtMost(Duration::from_millis(300));
     let late = conn
         .with_object_lock(LockRequest::all(&ids).wait(wait), |_| Ok::<_, Error>(()))
         .expect_err("held");
@@ -75,6 +76,18 @@ pub(crate) fn a_large_request_locks_all_or_none<B: Backend>() {
     conn.with_object_lock(&ids, |_| Ok::<_, Error>(()))
         .expect("all free");
     assert_eq!(are_free(&*database, &ids), [true; 3]);
+}
+
+/// Its limit is for waits, and it does not wait.
+pub(crate) fn a_request_for_many_free_objects_outlasts_its_limit<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let ids = accounts(20_000);
+    let at_once = Wait::AtMost(Duration::ZERO);
+    conn.with_object_lock(LockRequest::all(&ids).wait(at_once), |_| Ok::<_, Error>(()))
+        .expect("all free");
+    conn.with_object_lock(&ids[..1], |_| Ok::<_, Error>(()))
+        .expect("a sound connection");
 }
 
 pub(crate) fn too_many_kept_locks_are_refused<B: Backend>() {
