@@ -23,7 +23,7 @@ pub(crate) mod waits;
 pub(crate) const LEASE: Duration = Duration::from_millis(400);
 
 /// Of a guard that has to stay held, also while the machine is busy. Renewals come after a third of it.
-pub(crate) const RENEWED_LEASE: Duration = Duration::from_secs(4);
+pub(crate) const RENEWED_LEASE: Duration = Duration::from_secs(9);
 
 pub(crate) const ONE: Semaphore = Semaphore::from_static("one", 1);
 

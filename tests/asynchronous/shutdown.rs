@@ -98,42 +98,57 @@ pub(crate) async fn shutdown_waits_for_transactions_of_each_kind<E: Engine, K: K
 /// What has not ended by the deadline is returned, and slots are released.
 pub(crate) async fn shutdown_cuts_off_what_does_not_end<E: Engine, K: Kind>() {
     for locked in Locked::with_free() {
-        let fixture = Fixture::<E, K>::new().await;
-        let shutdown = Shutdown::<Async>::new();
-        let renewer = shutdown.add_renewer(&fixture.renewer);
-        // A clone is the same renewer.
-        drop(shutdown.add_renewer(&renewer));
-        let guard = renewer.try_acquire(&ONE, &one_hour()).await;
-        let guard = guard.expect("an answer").expect("a free slot");
-        if E::ONE_WRITER {
-            // A transaction would keep the slot from being released.
-            let left = shutdown.shut_down(Duration::ZERO).await;
-            assert_eq!((left.guards, left.transactions), (1, 0));
-            assert_eq!(left.slots, [guard.slot().clone()]);
-        } else {
-            let locks = LockPool::new(K::pool(&fixture.database, 2).await);
-            let locks = shutdown.add_lock_pool(&locks);
-            let (work, runs, end) = work();
-            let transaction = tokio::spawn(locked.with(&locks, WAIT, work));
-            runs.await.expect("it is free");
-            let left = shutdown.shut_down(Duration::ZERO).await;
-            assert_eq!((left.guards, left.transactions), (1, 1), "{locked:?}");
-            assert_eq!(left.slots, [guard.slot().clone()]);
-            end.send(()).expect("it waits");
-            result_of(transaction).await.expect("committed");
+        let mut tries = 1;
+        while !is_cut_off::<E, K>(locked).await {
+            assert!(tries < 10, "{locked:?}: no slot was released in time");
+            tries += 1;
         }
-        assert!(!guard.is_held());
-        assert_eq!(fixture.held(&ONE).await, []);
-        drop(guard);
-        let left = shutdown.shut_down(LONG).await;
-        assert!(left.is_empty(), "{left:?}");
     }
+}
+
+/// Whether the slot was released in time. Otherwise it is released in the background, as when the database is slow.
+async fn is_cut_off<E: Engine, K: Kind>(locked: Locked) -> bool {
+    let fixture = Fixture::<E, K>::new().await;
+    let shutdown = Shutdown::<Async>::new();
+    let renewer = shutdown.add_renewer(&fixture.renewer);
+    // A clone is the same renewer.
+    drop(shutdown.add_renewer(&renewer));
+    let guard = renewer.try_acquire(&ONE, &one_hour()).await;
+    let guard = guard.expect("an answer").expect("a free slot");
+    let left = if E::ONE_WRITER {
+        // A transaction would keep the slot from being released.
+        let left = shutdown.shut_down(Duration::ZERO).await;
+        assert_eq!((left.guards, left.transactions), (1, 0));
+        left
+    } else {
+        let locks = LockPool::new(K::pool(&fixture.database, 2).await);
+        let locks = shutdown.add_lock_pool(&locks);
+        let (work, runs, end) = work();
+        let transaction = tokio::spawn(locked.with(&locks, WAIT, work));
+        runs.await.expect("it is free");
+        let left = shutdown.shut_down(Duration::ZERO).await;
+        assert_eq!((left.guards, left.transactions), (1, 1), "{locked:?}");
+        end.send(()).expect("it waits");
+        result_of(transaction).await.expect("committed");
+        left
+    };
+    assert!(!guard.is_held());
+    let is_released = left.slots == [guard.slot().clone()];
+    if !is_released {
+        assert_eq!(left.slots, []);
+        fixture.until_released().await;
+    }
+    assert_eq!(fixture.held(&ONE).await, []);
+    drop(guard);
+    let left = shutdown.shut_down(LONG).await;
+    assert!(left.is_empty(), "{left:?}");
+    is_released
 }
 
 /// What keeps the slots from being released delays it no longer, however many renewers there are.
 pub(crate) async fn shutdown_ends_while_slots_are_locked<E: Engine, K: Kind>() {
-    /// Less than any limit of the database.
-    const SOON: Duration = Duration::from_secs(4);
+    // Less than any limit of the database.
+    let soon = Duration::from_secs(if E::ONE_WRITER { 4 } else { 20 });
     let fixture = Fixture::<E, K>::new().await;
     let (shutdown, many) = (Shutdown::<Async>::new(), Semaphore::new("many", 5));
     let mut guards = Vec::new();
@@ -145,7 +160,7 @@ pub(crate) async fn shutdown_ends_while_slots_are_locked<E: Engine, K: Kind>() {
     }
     let other = Watch::new(&fixture.database);
     other.with(|conn| E::sql(conn, E::LOCK_SLOTS)).await;
-    let ended = timeout(SOON, shutdown.shut_down(Duration::ZERO)).await;
+    let ended = timeout(soon, shutdown.shut_down(Duration::ZERO)).await;
     let left = ended.expect("it has a limit");
     assert_eq!((left.slots, left.guards), (Vec::new(), 3));
     assert!(guards.iter().all(|guard| !guard.is_held()));

@@ -13,7 +13,7 @@ use crate::support::engine::{BoxFuture, Engine, Source};
 use crate::support::proxy::Proxy;
 use crate::support::watch::{HOUR, Watch};
 
-const LIMIT: Duration = Duration::from_millis(300);
+const LIMIT: Duration = Duration::from_secs(2);
 /// So many messages are looked at side by side.
 const BATCH: usize = 8;
 

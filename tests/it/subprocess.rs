@@ -21,7 +21,7 @@ const COMMAND: &str = "DIESEL_LOCKS_SUBPROCESS_COMMAND";
 pub(crate) const LEASE: Duration = Duration::from_millis(400);
 
 /// Of a guard that has to stay held, also while the machine is busy. Renewals come after a third of it.
-pub(crate) const RENEWED_LEASE: Duration = Duration::from_secs(4);
+pub(crate) const RENEWED_LEASE: Duration = Duration::from_secs(9);
 
 /// How many threads acquire guards, and how many guards each, in a subprocess that has many.
 const ACQUIRERS: [u32; 2] = [8, 5];

@@ -23,11 +23,11 @@ fn pauses_of_the_queue_grow_until_a_query_reaches_the_database() {
         } else {
             &mut second
         };
+        let before = Instant::now();
         place.did_not_reach();
         let pause = pause(&queues).expect("a pause");
-        let tolerance = Duration::from_millis(20);
         assert!(
-            pause + tolerance >= longest / 2 && pause <= longest,
+            pause + before.elapsed() >= longest / 2 && pause <= longest,
             "{pause:?}"
         );
         longest = (longest * 2).min(MAX_UNREACHED_PAUSE);
@@ -42,21 +42,24 @@ fn pauses_of_the_queue_grow_until_a_query_reaches_the_database() {
 
 #[test]
 fn limit_stop_and_release_end_the_pause() {
-    let queues = queues();
-    let mut first = refused(&queues, SERIAL);
-    for _ in 0..10 {
+    let have_ended_it = |_| {
+        let queues = queues();
+        let mut first = refused(&queues, SERIAL);
+        for _ in 0..10 {
+            first.did_not_reach();
+        }
+        let started = Instant::now();
+        assert_eq!(first.wait(Some(started)), None, "its limit");
         first.did_not_reach();
-    }
-    let started = Instant::now();
-    assert_eq!(first.wait(Some(started)), None, "its limit");
-    first.did_not_reach();
-    let stop = StopToken::new();
-    stop.stop();
-    assert_eq!(block_on(first.turn(None, Some(&stop))), None, "a stop");
-    first.did_not_reach();
-    queues.notify_released(NAME, 1, None);
-    assert_eq!(first.wait(None), RELEASED);
-    assert!(started.elapsed() < MAX_UNREACHED_PAUSE / 2, "no pause");
+        let stop = StopToken::new();
+        stop.stop();
+        assert_eq!(block_on(first.turn(None, Some(&stop))), None, "a stop");
+        first.did_not_reach();
+        queues.notify_released(NAME, 1, None);
+        assert_eq!(first.wait(None), RELEASED);
+        started.elapsed() < MAX_UNREACHED_PAUSE / 2
+    };
+    assert!((0..3).any(have_ended_it), "no pause");
 }
 
 #[test]
@@ -91,18 +94,18 @@ fn waiter_that_may_reach_the_database_queries_before_those_that_did_not() {
 fn waiter_in_no_queue_pauses_longer_each_time() {
     let queues = queues();
     let mut place = queues.place(NAME);
-    for _ in 0..4 {
+    for _ in 0..10 {
         place.wait(Some(Instant::now()));
         place.did_not_reach();
     }
     let started = Instant::now();
     place.wait(Some(started + LIMIT));
-    assert!(started.elapsed() >= Duration::from_millis(400));
+    assert!(started.elapsed() >= MAX_UNREACHED_PAUSE / 2);
     place.refused(None);
     place.did_not_reach();
     let started = Instant::now();
     place.wait(Some(started + LIMIT));
-    assert!(started.elapsed() < Duration::from_millis(400));
+    assert!(started.elapsed() < MAX_UNREACHED_PAUSE / 2);
 }
 
 /// The first one of the queue may get no answer.

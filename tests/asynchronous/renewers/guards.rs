@@ -132,7 +132,7 @@ pub(crate) async fn guard_outlives_a_connection_that_does_not_answer<E: Engine, 
     let test = Fixture::<E, K>::new().await;
     let server = test.database.address().expect("a server");
     let many = Semaphore::new("many", 5);
-    let lease = LeaseOptions::new(Duration::from_secs(9));
+    let lease = LeaseOptions::new(Duration::from_secs(18));
     let mut held = Vec::new();
     // In the pool's look at its connection, or in the renewal.
     for message in 1..=4 {

@@ -322,7 +322,7 @@ pub(crate) fn locks_are_shown_while_the_table_is_locked<B: Backend>() {
         })
     };
     let (locks, took) = result_of(&looked);
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert!(took < Duration::from_secs(20), "{took:?}");
     assert_eq!(
         locks.len(),
         if view.without_waiters { 2 } else { 0 },

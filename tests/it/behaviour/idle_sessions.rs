@@ -199,7 +199,7 @@ fn await_end_of_idle_session<B: Backend>(database: &B, limit: &str, own_session:
 }
 
 /// Waiters that sleep in the queue of their process use their connections often enough for a server that ends sessions
-/// which are idle for 8 s, as `limit` sets. `own_session` queries the number of a session, and `find` counts the sessions
+/// which are idle for 12 s, as `limit` sets. `own_session` queries the number of a session, and `find` counts the sessions
 /// with a number.
 pub(crate) fn waiters_in_a_queue_outlast_the_limit_of_idle_sessions<B: Backend>(
     limit: &'static str,

@@ -213,7 +213,7 @@ pub(crate) fn standby_survives_errors_of_the_database_and_the_pool<B: Backend>()
     let semaphore = name_of_its_own::<B>("survives errors");
     let held = guarded::<B>(&ours, &semaphore, &renewed());
     let pool = B::pool_with(&database.url(), 1, Duration::from_millis(100), |_| ());
-    let borrowed = pool.get().expect("a connection");
+    let borrowed = pool.get_timeout(LONG).expect("a connection");
     let (elected, elections) = channel();
     let renewer = SlotRenewer::new(pool);
     let node = Node::with_renewer::<B>(&renewer, &semaphore, "a", &elected);

@@ -148,7 +148,8 @@ pub(crate) fn long_slot_waits_end<B: Backend>(database: &B, mut set_locked: impl
         };
         let (mut conn, error, took) = result_of(&waiter);
         assert!(error.is_timeout(), "{error:?}");
-        assert!((limit..2 * limit).contains(&took), "{took:?}");
+        let longest = limit + Duration::from_secs(15);
+        assert!((limit..longest).contains(&took), "{took:?}");
         stop.stop();
         result_of(&standby).expect("stopped");
         set_locked(false);

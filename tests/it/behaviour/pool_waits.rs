@@ -264,7 +264,7 @@ pub(crate) fn wait_goes_on_without_a_connection<B: Backend>() {
             until(|| collector.events_of(thread).contains("no connection") || waits.is_finished());
             (waits, borrowed)
         };
-        let limit = Duration::from_millis(1500);
+        let limit = Duration::from_secs(4);
         let (waits, borrowed) = begin(limit);
         let error = waits.join().expect("no panic").expect_err("held");
         drop(borrowed);

@@ -64,17 +64,36 @@ pub(crate) fn wait_ends_after_its_timeout<B: Backend>() {
     assert_eq!(database.connect().purge_object_locks().expect("purge"), 1);
 }
 
+/// The outcome of a request for what is free, repeated if it has timed out because the machine is busy.
+pub(crate) fn of_free<T>(mut request: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    let mut tries = 1;
+    loop {
+        let started = Instant::now();
+        let result = request();
+        let is_slow = started.elapsed() >= Duration::from_millis(150);
+        if !is_slow || tries == 10 || !result.as_ref().is_err_and(Error::is_timeout) {
+            return result;
+        }
+        tries += 1;
+    }
+}
+
 /// A statement takes time, even if it does not wait.
 pub(crate) fn free_lock_is_acquired_with_a_zero_timeout<B: Backend>() {
     let database = B::new();
     for limit in [0, 1, 1_000_000].map(Duration::from_nanos) {
         for wanted in requests(Wait::AtMost(limit)) {
             // A new session has planned nothing yet.
-            let mut conn = database.connect();
-            conn.with_object_lock(&wanted, |_| Ok::<_, Error>(()))
-                .expect("free");
-            let mut conn = database.connect();
-            B::in_transaction(&mut conn, |conn| conn.lock_object(&wanted)).expect("free");
+            of_free(|| {
+                let mut conn = database.connect();
+                conn.with_object_lock(&wanted, |_| Ok(()))
+            })
+            .expect("free");
+            of_free(|| {
+                let mut conn = database.connect();
+                B::in_transaction(&mut conn, |conn| conn.lock_object(&wanted))
+            })
+            .expect("free");
         }
     }
 }
@@ -147,8 +166,9 @@ pub(crate) fn timeout_holds_while_the_lock_changes_hands_quickly<B: Backend>() {
     timeout_holds_while_others_take_turns::<B>(60, [5, 1], 10, GRACE * 2);
 }
 
-/// `others` sessions hold the lock in turn, for `millis[0]` each. Another session waits `waits` times for each kind of lock,
-/// with the limit `millis[1]`. It exceeds that by at most `grace`, but for one time in four on a busy machine.
+/// `others` sessions hold the lock in turn, for `millis[0]` each. Another session waits for each kind of lock, with the limit
+/// `millis[1]`, at least `waits` times, and until it has exceeded that by more than `grace` one time in four at most, on a busy
+/// machine.
 fn timeout_holds_while_others_take_turns<B: Backend>(
     others: usize,
     millis: [u64; 2],
@@ -174,24 +194,27 @@ fn timeout_holds_while_others_take_turns<B: Backend>(
         })
         .collect();
     database.await_waiting(3);
-    let mut late = Vec::new();
-    for wanted in (0..waits).flat_map(|_| requests(Wait::AtMost(limit))) {
-        let mut conn = database.connect();
-        let started = Instant::now();
-        let mut granted = None;
-        let result = conn.with_object_lock(wanted, |_| {
-            granted = Some(started.elapsed());
-            Ok(())
-        });
-        let ended = granted.unwrap_or_else(|| {
-            let ended = started.elapsed();
-            assert_timed_out(result, limit);
-            ended
-        });
-        assert!(ended < LONG, "{ended:?}");
-        late.extend((ended > limit + grace).then_some(ended));
+    let begun = Instant::now();
+    for wanted in requests(Wait::AtMost(limit)) {
+        let (mut ended, mut late) = (0, 0);
+        while ended < waits || late * 4 > ended {
+            let mut conn = database.connect();
+            let started = Instant::now();
+            let mut granted = None;
+            let result = conn.with_object_lock(&wanted, |_| {
+                granted = Some(started.elapsed());
+                Ok(())
+            });
+            let took = granted.unwrap_or_else(|| {
+                let took = started.elapsed();
+                assert_timed_out(result, limit);
+                took
+            });
+            ended += 1;
+            late += usize::from(took > limit + grace);
+            assert!(begun.elapsed() < LONG, "{late} of {ended}: {took:?}");
+        }
     }
-    assert!(late.len() * 2 <= waits, "{late:?} are too late");
     stop.store(true, Ordering::Relaxed);
     for other in others {
         other.join().expect("no error");
@@ -218,17 +241,17 @@ pub(crate) fn try_of_a_held_lock_returns_immediately<B: Backend>() {
         let holder = Holder::acquire(&database, held);
         for wanted in requests(Wait::No) {
             let mut conn = database.connect();
-            let answers = (0..5).map(|_| {
+            let (begun, mut fastest) = (Instant::now(), Duration::MAX);
+            // The best of as many as it takes: the promise is about the database, not about a busy machine.
+            while fastest > Duration::from_millis(50) {
+                assert!(begun.elapsed() < LONG, "{fastest:?}");
                 let started = Instant::now();
                 let tried = conn
                     .try_with_object_lock(&wanted, |_| Ok::<_, Error>(()))
                     .expect("an answer");
                 assert_eq!(tried, None);
-                started.elapsed()
-            });
-            // The best of five: the promise is about the database, not about a busy machine.
-            let fastest = answers.min().expect("five");
-            assert!(fastest <= Duration::from_millis(50), "{fastest:?}");
+                fastest = fastest.min(started.elapsed());
+            }
         }
         holder.release();
         let tried = database
@@ -302,16 +325,20 @@ pub(crate) fn session_limits_are_restored_after_a_wait<B: Backend>() {
                 .expect_err("another holds it");
             assert_eq!(B::session_limits(&mut conn), before);
             holder.release();
-            conn.with_object_lock(&wanted, |conn| {
-                assert_eq!(B::session_limits(conn), before, "inside the closure too");
-                Ok::<_, Error>(())
+            of_free(|| {
+                conn.with_object_lock(&wanted, |conn| {
+                    assert_eq!(B::session_limits(conn), before, "inside the closure too");
+                    Ok(())
+                })
             })
             .expect("the lock is free");
             assert_eq!(B::session_limits(&mut conn), before);
-            B::in_transaction(&mut conn, |conn| {
-                conn.lock_object(&wanted)?;
-                assert_eq!(B::session_limits(conn), before);
-                Ok(())
+            of_free(|| {
+                B::in_transaction(&mut conn, |conn| {
+                    conn.lock_object(&wanted)?;
+                    assert_eq!(B::session_limits(conn), before);
+                    Ok(())
+                })
             })
             .expect("the lock is free");
         }

@@ -25,7 +25,7 @@ const FEWEST: usize = 20;
 /// At least.
 const WAITS: usize = 40;
 
-/// Of a wait of 3 ms: a change of users takes its time, too.
+/// Of three in four waits of 3 ms: a change of users takes its time, too.
 const LONGEST: Duration = Duration::from_secs(1);
 
 crate::core_tests!(ApplicationUser);
@@ -98,9 +98,11 @@ fn timeout_holds_while_privileges_change() {
     });
     assert!(spawn >= FEWEST, "{spawn} changes");
     assert!(waits.len() >= WAITS, "{} waits", waits.len());
-    for (error, took) in waits {
+    for (error, took) in &waits {
         assert!(error.as_ref().is_some_and(Error::is_timeout), "{error:?}");
-        assert!(took <= LONGEST, "{took:?}");
+        assert!(*took < LONG, "{took:?}");
     }
+    let late = waits.iter().filter(|(_, took)| *took > LONGEST).count();
+    assert!(late * 4 <= waits.len(), "{late} of {}", waits.len());
     holder.release();
 }

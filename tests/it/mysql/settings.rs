@@ -11,6 +11,7 @@ use diesel_locks::{
 use mysql_async::{Conn, Opts, OptsBuilder};
 use tokio::runtime::Builder;
 
+use crate::behaviour::slots::renewers::await_renewal;
 use crate::behaviour::slots::{one_hour, single_slot, slots_of};
 use crate::subprocess::RENEWED_LEASE;
 use crate::support::Backend;
@@ -139,16 +140,16 @@ fn safe_updates_and_limits_of_rows_change_nothing() {
     assert_eq!(conn.purge_slots(Duration::ZERO).expect("purge"), 203);
 
     let renewer = SlotRenewer::new(Mysql::pool_of(&database.url(), 2, set));
-    let short = LeaseOptions::new(RENEWED_LEASE / 2);
-    let guards = ["a", "b", "c"].map(|name| {
-        let slot = renewer.acquire(&Semaphore::new(name, 1), &short, Wait::No);
+    let lease = LeaseOptions::new(RENEWED_LEASE);
+    let semaphores = ["a", "b", "c"].map(|name| Semaphore::new(name, 1));
+    let guards = semaphores.each_ref().map(|semaphore| {
+        let slot = renewer.acquire(semaphore, &lease, Wait::No);
         slot.expect("free")
     });
-    let started = Instant::now();
-    while started.elapsed() < RENEWED_LEASE {
-        assert!(guards.iter().all(diesel_locks::SlotGuard::is_held));
-        std::thread::sleep(Duration::from_millis(20));
+    for semaphore in &semaphores {
+        await_renewal::<Mysql>(conn, semaphore);
     }
+    assert!(guards.iter().all(diesel_locks::SlotGuard::is_held));
     for guard in guards {
         guard.release().expect("ours");
     }

@@ -44,8 +44,8 @@ fn waits_and_tries_end_while_the_table_is_locked() {
                 let (mut conn, took) = behaviour::locked_tables::lock_waits_and_tries_end::<Mysql>(
                     conn, &lock, limit, inside,
                 );
-                // A wait without end is detected by `result_of`. This is one second more than is promised.
-                let most = limit + Duration::from_secs(4);
+                // A wait without end is detected by `result_of`. This is more than is promised: the machine may be busy.
+                let most = limit + Duration::from_secs(15);
                 assert!(
                     took <= most,
                     "{took:?} is too late: {hold}, {ids}, {retention:?}"
@@ -200,7 +200,7 @@ fn slot_requests_end_whenever_the_fences_are_locked() {
 #[test]
 fn waiters_in_a_queue_outlast_the_limit_of_idle_sessions() {
     behaviour::idle_sessions::waiters_in_a_queue_outlast_the_limit_of_idle_sessions::<Mysql>(
-        "SET SESSION wait_timeout = 8",
+        "SET SESSION wait_timeout = 12",
         "SELECT CONNECTION_ID()",
         "SELECT COUNT(*) FROM /*!80000 performance_schema.threads WHERE processlist_id = *//*M!100100 \
          information_schema.processlist WHERE id = */",

@@ -109,7 +109,7 @@ fn slot_requests_end_whenever_the_fences_are_locked() {
 fn wait_ends_before_the_transaction_timeout<C: EngineConnection<Backend = Pg>>() {
     let database = Arc::new(PostgresOn::<C>::new());
     let mut conn = database.connect();
-    let set = "SET transaction_timeout = '300ms'";
+    let set = "SET transaction_timeout = '3s'";
     if Postgres::number(&mut Postgres::connect_to(&database.url()), VERSION) < 170_000 {
         let unknown = PostgresOn::<C>::try_sql(&mut conn, set).expect_err("unknown");
         let named = unknown.to_string().contains("\"transaction_timeout\"");
@@ -129,7 +129,7 @@ fn wait_ends_before_the_transaction_timeout<C: EngineConnection<Backend = Pg>>()
     }
     for retention in [Retention::Transient, Retention::Kept] {
         let holder = Holder::acquire(&database, LockRequest::new("a").retention(retention));
-        let limit = Duration::from_millis(700);
+        let limit = Duration::from_secs(4);
         let lock = LockRequest::all(["a", "b"])
             .retention(retention)
             .wait(Wait::AtMost(limit));
@@ -359,7 +359,7 @@ fn limits_are_restored_when_the_statement_is_cancelled() {
 #[test]
 fn waiters_in_a_queue_outlast_the_limit_of_idle_sessions() {
     behaviour::idle_sessions::waiters_in_a_queue_outlast_the_limit_of_idle_sessions::<Postgres>(
-        "SET idle_session_timeout = '8s'",
+        "SET idle_session_timeout = '12s'",
         "SELECT pg_backend_pid()",
         "SELECT count(*) FROM pg_stat_activity WHERE pid =",
     );

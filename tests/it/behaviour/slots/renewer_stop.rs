@@ -100,8 +100,8 @@ pub(crate) fn nothing_is_held_for_a_stopped_caller<B: Backend>() {
     }
 }
 
-/// The length of a lease, and of the time for which it is to be renewed.
-const LEASE: Duration = Duration::from_secs(3);
+/// The length of a lease, which is to be renewed for half as long.
+const LEASE: Duration = Duration::from_secs(9);
 
 pub(crate) fn guard_lives_while_all_connections_of_the_application_wait<B: Backend>() {
     const ID: &str = "Account:4711";
@@ -132,7 +132,7 @@ pub(crate) fn guard_lives_while_all_connections_of_the_application_wait<B: Backe
         let held = conn.held_slots(&slots_of(single_slot())).expect("rows");
         let held = held.first().expect("held");
         let all_wait = pool.state().connections == 4 && pool.state().idle_connections == 0;
-        if held.expires_at - held.acquired_at > chrono_of(LEASE * 2) && all_wait {
+        if held.expires_at - held.acquired_at > chrono_of(LEASE * 3 / 2) && all_wait {
             break;
         }
         std::thread::sleep(Duration::from_millis(20));

@@ -134,6 +134,9 @@ pub(crate) fn purge_works_while_others_acquire<B: Backend>() {
         let stopping = OnDrop(|| stop.store(true, Ordering::SeqCst));
         let purger = scope.spawn(|| {
             let mut conn = database.connect();
+            if B::ONE_WRITER {
+                B::sql(&mut conn, "PRAGMA busy_timeout = 60000");
+            }
             let mut purged = 0;
             while !stop.load(Ordering::SeqCst) {
                 purged += conn.purge_slots(Duration::ZERO).expect("no deadlock");
