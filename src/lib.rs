@@ -16,8 +16,8 @@
 //! | see who holds a lock or a slot, and who waits | [`InspectExt`] |
 //! | a transaction that deadlocks or fails to serialize | [`run_transaction`] with a [`RetryPolicy`] |
 //!
-//! The [guide] has a chapter for each, and says when to use something else. [Guarantees] lists what each engine promises.
-//! The [glossary] explains the terms, and [Coming from another library] compares the calls of ShedLock, Spring's
+//! The [guide] has a chapter for each. The [README][which] says when to use something else. [Guarantees] lists what each engine
+//! promises. The [glossary] explains the terms, and [Coming from another library] compares the calls of ShedLock, Spring's
 //! `JdbcLockRegistry`, `DistributedLock`, advisory locks, Redis locks and unique jobs.
 //!
 //! # Object locks
@@ -190,6 +190,7 @@
 //! [Coming from another library]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/coming-from.md
 //! [glossary]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/glossary.md
 //! [guide]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md
+//! [which]: https://github.com/diesel-locks/diesel-locks#which-primitive-for-what
 //! [Guarantees]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/guarantees.md
 //! [`lock_object`]: ObjectLockExt::lock_object
 //! [`try_lock_object`]: ObjectLockExt::try_lock_object

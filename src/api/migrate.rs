@@ -62,7 +62,7 @@ use crate::engine::{HasBlockingEngine, HasEngine};
 /// - [`Error::UnsuitableDatabase`] with SQLite before 3.38, or pages of InnoDB smaller than 16 kB. Nothing is created then.
 /// - [`Error::Migration`] if a migration fails.
 /// - [`Error::SeveralWriters`] on a cluster where concurrent migrations are not safe (Group Replication with several
-///   primaries), and on a database that only uses the protocol of PostgreSQL or MySQL (`CockroachDB`, `YugabyteDB`,
+///   primaries, Percona `XtraDB` Cluster unless `pxc_strict_mode` is `MASTER`), and on a database that only uses the protocol of PostgreSQL or MySQL (`CockroachDB`, `YugabyteDB`,
 ///   `TiDB`, Vitess). On Galera any number of nodes may migrate.
 pub fn migrate<C: AsEngine>(conn: &mut C) -> Result<Vec<String>, Error> {
     C::Engine::block_on(administration::migrate(&mut *C::Engine::engine(

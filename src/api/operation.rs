@@ -121,7 +121,7 @@ pub mod blocking {}
 /// | | `released` | the transaction or savepoint that was begun for the locks has ended | `ids`, `held_us`, `held` |
 /// | `diesel_locks::slot` | `granted` | a slot was acquired | `semaphore`, `number` of a leased slot, `waited_us`, `waited` |
 /// | | `refused`, `timed_out`, `stopped`, `failed` | as above | `semaphore`, and as above |
-/// | | `released` | a `SlotGuard`, or the transaction that held a slot, has ended | `semaphore`, `number` of a leased slot, `held_us`, `held` |
+/// | | `released` | a `SlotGuard`, or the transaction that was begun for a slot, has ended | `semaphore`, `number` of a leased slot, `held_us`, `held` |
 /// | | `lost` | a `SlotGuard` is lost: its lease was not renewed in time, or it was released by force | `semaphore`, `number`, `held_us`, `held` |
 /// | `diesel_locks::transaction` | `retried` | a transaction is about to run again, by its [`RetryPolicy`](crate::RetryPolicy) | `reason`, `attempt`, `pause` |
 ///

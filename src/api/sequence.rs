@@ -55,7 +55,7 @@ pair! {
     /// | a draw waits for | the transaction of the previous draw | the transaction of the previous draw; the first draw of a process from a sequence also up to 5 s while another session waits for a new sequence | any other writer |
     /// | until | `lock_timeout`, which is off by default: send `SET LOCAL lock_timeout = '2s'` in the transaction | `innodb_lock_wait_timeout`, 50 s by default | `busy_timeout`, which is 0 in Diesel: fails at once |
     /// | then returns | [`Error::StatementTimeout`]; only ROLLBACK is accepted | [`Error::StatementTimeout`]; the transaction is usable, unless the server has `innodb_rollback_on_timeout` | [`Error::StatementTimeout`]; the transaction is usable |
-    /// | above READ COMMITTED | [`Error::SerializationFailure`] if another transaction has drawn since the snapshot | as at READ COMMITTED | the only level is SERIALIZABLE; a transaction that has read gets [`Error::StatementTimeout`] if another has written since |
+    /// | above READ COMMITTED | [`Error::SerializationFailure`] if another transaction has drawn since the snapshot | as at READ COMMITTED; with `innodb_snapshot_isolation` (MariaDB, on by default in 11.8) as on PostgreSQL | the only level is SERIALIZABLE; a transaction that has read gets [`Error::StatementTimeout`] if another has written since |
     /// | rolled back to a savepoint | the number is free; the lock too | the number is free; the lock stays until the transaction ends | the number is free |
     ///
     /// No method resets a sequence, because its numbers would repeat. An operator can change or delete its row in the table

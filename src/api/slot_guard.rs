@@ -36,7 +36,7 @@ use crate::{Error, LeaseState, Slot, StopToken};
 ///
 /// The renewer's thread or task releases the slot. A blocking guard waits for it up to 200 ms, in a callback of
 /// [`on_lost`](Self::on_lost) not at all; a `SlotGuard<Async>` does not wait. A release that fails is retried until the lease ends,
-/// for a minute at most. `release` waits for the release, and returns the error. A process that ends right after a drop may end
+/// for at least 10 s and at most a minute. `release` waits for the release, and returns the error. A process that ends right after a drop may end
 /// before the release: call `release`, or `SlotRenewer::release_guards`.
 #[must_use = "dropping the guard releases the slot"]
 #[doc(alias("RAII", "MutexGuard", "permit", "lease"))]

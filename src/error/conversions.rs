@@ -46,7 +46,8 @@ impl Error {
     ///
     /// - Variants that become Diesel's own error: [`Deadlock`](Error::Deadlock),
     ///   [`SerializationFailure`](Error::SerializationFailure), [`OutcomeUnknown`](Error::OutcomeUnknown),
-    ///   [`StatementTimeout`](Error::StatementTimeout) and [`Database`](Error::Database). `Error::from` recognises these.
+    ///   [`StatementTimeout`](Error::StatementTimeout) and [`Database`](Error::Database). `Error::from` recognises these, but makes
+    ///   [`Database`](Error::Database) of `OutcomeUnknown`.
     /// - An error in one that does not return it as its source, such as a variant with `#[error(transparent)]` of `thiserror`: write
     ///   `#[error("{0}")]`, which has the same text.
     ///

@@ -23,7 +23,8 @@ pub enum Error {
         resource: String,
         /// How long the request waited.
         waited: Duration,
-        /// The limit of the request ([`Wait::AtMost`]); `None` if a limit of the session or the server ended the wait.
+        /// The limit of the request ([`Wait::AtMost`]), also if the server ended the wait before (`transaction_timeout`; limits of the
+        /// session on Galera). `None` if a limit of the session or the server ended a wait without limit.
         limit: Option<Duration>,
         /// The database's error, if there was one. After a wait without a connection, that of the pool if it gave none for the
         /// last attempt.
@@ -38,8 +39,8 @@ pub enum Error {
     },
 
     /// A request for several objects in an open transaction on MySQL or MariaDB failed after some were acquired. Roll the transaction
-    /// back, or request the same objects again. A request that does not wait looks for held objects first, and returns this only if
-    /// another session acquires one at the same moment.
+    /// back, or request the same objects again. A request that does not wait looks for held objects first, except on Galera, and
+    /// returns this only if another session acquires one at the same moment.
     #[error("{resource}: not all acquired, and the transaction may hold {acquired} until it ends")]
     PartlyLocked {
         /// The objects requested; of many, the first ten.

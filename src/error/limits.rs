@@ -16,7 +16,7 @@ pub const MAX_PERMITS: u32 = 100_000;
 /// transient request that already have a kept row count too.
 pub const MAX_KEPT_IDS: usize = 1000;
 
-/// The most rows that one call lists ([`ListOptions`](crate::ListOptions)).
+/// The largest limit of a list ([`ListOptions`](crate::ListOptions)). Without a limit, the holders of one semaphore are all listed.
 pub const MAX_LISTED: u32 = 10_000;
 
 /// The longest duration for [`Wait::AtMost`](crate::Wait::AtMost): about 24.8 days, PostgreSQL's limit for `statement_timeout`.

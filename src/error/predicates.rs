@@ -96,17 +96,21 @@ impl Error {
     }
 
     /// Returns whether the connection was lost, or the server has ended its session: [`Error::Database`],
-    /// [`Error::OutcomeUnknown`], [`Error::StatementTimeout`] (`transaction_timeout` of PostgreSQL). The connection can't be used any
-    /// more.
+    /// [`Error::OutcomeUnknown`]; after `transaction_timeout` of PostgreSQL also [`Error::StatementTimeout`] and
+    /// [`Error::LockTimeout`]. The connection can't be used any more.
     ///
     /// The transaction of a closure may be run again on another connection, unless the error is `OutcomeUnknown`: then it may be
-    /// committed. A method without a closure may have taken effect.
+    /// committed. A method without a closure may have taken effect. A closure that returns `QueryResult` hides `OutcomeUnknown`.
     pub fn is_connection_lost(&self) -> bool {
         match self {
             Self::Database(source) | Self::OutcomeUnknown { source } => {
                 classify(source) == ErrorClass::ConnectionLost
             }
-            Self::StatementTimeout { source } => classify(source) == ErrorClass::TransactionTimeout,
+            Self::StatementTimeout { source }
+            | Self::LockTimeout {
+                source: Some(source),
+                ..
+            } => classify(source) == ErrorClass::TransactionTimeout,
             Self::PartlyLocked { source, .. } => source.is_connection_lost(),
             _ => false,
         }

@@ -274,9 +274,12 @@ async fn restored<T, E: From<MysqlError>>(
             .map_err(MysqlError::of)?;
     }
     let value = result.unwrap_or_else(|panic| resume_unwind(panic))?;
-    // Also the end of the transaction by another node, of which the server tells once.
-    first?;
-    Ok(value)
+    match first {
+        // The end of the transaction, which the server reports once.
+        Err(failure) if failure.is_retryable() => Err(failure.into()),
+        // Any other error was that of RESTORE, which was sent again.
+        _ => Ok(value),
+    }
 }
 
 const HOUR_US: i64 = 3_600_000_000;
