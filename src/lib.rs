@@ -307,4 +307,5 @@ pub use crate::{
 #[doc = include_str!("../docs/web-service.md")]
 #[doc = include_str!("../docs/async.md")]
 #[doc = include_str!("../docs/guide.md")]
+#[doc = include_str!("../docs/scale.md")]
 struct Pages;

@@ -4,4 +4,5 @@ mod collate;
 mod lessons;
 mod passes;
 mod row_locking_matrix;
+mod scale;
 mod timeline;

@@ -1,0 +1,280 @@
+//! The processes and the server as events in the order of time. Times are microseconds from the start.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::{Counts, Scenario};
+
+type Time = u64;
+
+const MS: Time = 1000;
+const SECOND: Time = 1000 * MS;
+
+/// How long a waiter attempts to acquire without a look at the holders.
+const EAGER: Time = SECOND;
+
+/// The first and the longest pause after a refused attempt.
+const ATTEMPT_PAUSES: (Time, Time) = (20 * MS, 100 * MS);
+
+/// The shortest pause after a look, and the part of the time without a change that a pause takes.
+const LOOK_PAUSE: Time = 100 * MS;
+const PAUSE_DIVISOR: Time = 10;
+
+/// The statements of a look on PostgreSQL: BEGIN with a limit for the wait for a table, the query, COMMIT. An attempt is one.
+const STATEMENTS_PER_LOOK: u32 = 3;
+
+/// How many attempts follow a look that has shown a free slot.
+const ATTEMPTS_PER_LOOK: u32 = 10;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// The process sends an attempt or a look.
+    Sends(usize),
+    /// The server has answered it.
+    Answers(usize),
+    /// The holder releases its slot, or dies.
+    Ends(usize, usize),
+    /// The server has released it.
+    Frees(usize, usize),
+}
+
+#[derive(Clone, Debug, Default)]
+struct Process {
+    waits_since: Time,
+    refusals: u32,
+    attempts: u32,
+    attempts_now: bool,
+    /// The number of grants at its last look, and when that look had changed.
+    seen: u64,
+    unchanged_since: Time,
+}
+
+struct Slot {
+    is_held: bool,
+    lease_ends: Time,
+    /// When its holder sent the release.
+    released: Time,
+}
+
+struct Simulation<'a> {
+    scenario: &'a Scenario,
+    lease: Time,
+    random: StdRng,
+    events: BinaryHeap<Reverse<(Time, Event)>>,
+    processes: Vec<Process>,
+    slots: Vec<Slot>,
+    grants: u64,
+    /// When each core of the server is free.
+    cores: BinaryHeap<Reverse<Time>>,
+    counts: Counts,
+}
+
+pub(crate) fn run(scenario: &Scenario) -> Counts {
+    let slots = (0..scenario.permits).map(|_| Slot {
+        is_held: false,
+        lease_ends: 0,
+        released: 0,
+    });
+    let mut simulation = Simulation {
+        lease: scenario.dying_after_s.unwrap_or(3600) * SECOND,
+        random: StdRng::seed_from_u64(1),
+        events: BinaryHeap::new(),
+        processes: vec![Process::default(); scenario.processes.get()],
+        slots: slots.collect(),
+        grants: 0,
+        cores: (0..scenario.cores.get()).map(|_| Reverse(0)).collect(),
+        counts: Counts::default(),
+        scenario,
+    };
+    for process in 0..scenario.processes.get() {
+        let start = simulation.random.random_range(0..SECOND);
+        simulation.wait_from(process, start);
+    }
+    while let Some(Reverse((now, event))) = simulation.events.pop()
+        && now < scenario.seconds * SECOND
+    {
+        simulation.happen(now, event);
+    }
+    simulation.counts
+}
+
+impl Simulation<'_> {
+    fn at(&mut self, time: Time, event: Event) {
+        self.events.push(Reverse((time, event)));
+    }
+
+    fn wait_from(&mut self, process: usize, time: Time) {
+        self.processes[process] = Process {
+            waits_since: time,
+            attempts: 1,
+            ..Process::default()
+        };
+        self.at(time, Event::Sends(process));
+    }
+
+    /// Between half of the pause and all of it.
+    fn jittered(&mut self, pause: Time) -> Time {
+        pause / 2 + self.random.random_range(0..=pause / 2)
+    }
+
+    /// Returns when the server has done the statement.
+    fn serve(&mut self, now: Time) -> Time {
+        self.counts.statements += 1;
+        let Reverse(free) = self.cores.pop().expect("at least one core");
+        let done = now.max(free) + self.scenario.statement_us;
+        self.cores.push(Reverse(done));
+        done
+    }
+
+    fn happen(&mut self, now: Time, event: Event) {
+        match event {
+            Event::Sends(index) => {
+                let process = &mut self.processes[index];
+                let is_eager = !self.scenario.standby && now - process.waits_since < EAGER;
+                process.attempts_now = is_eager || process.attempts > 0;
+                process.attempts = process.attempts.saturating_sub(1);
+                let statements = if process.attempts_now {
+                    1
+                } else {
+                    STATEMENTS_PER_LOOK
+                };
+                let answered = (0..statements).fold(now, |now, _| self.serve(now));
+                self.at(answered, Event::Answers(index));
+            }
+            Event::Answers(index) => {
+                let free = self
+                    .slots
+                    .iter()
+                    .position(|slot| !slot.is_held || slot.lease_ends <= now);
+                match free {
+                    Some(slot) if self.processes[index].attempts_now => {
+                        self.grant(now, index, slot);
+                    }
+                    Some(_) => {
+                        self.processes[index].attempts = ATTEMPTS_PER_LOOK;
+                        self.at(now, Event::Sends(index));
+                    }
+                    None => {
+                        let pause = self.pause(now, index);
+                        self.at(now + pause, Event::Sends(index));
+                    }
+                }
+            }
+            Event::Ends(index, slot) => {
+                if self.scenario.dying_after_s.is_some() {
+                    // Another process starts in its place.
+                    self.wait_from(index, now);
+                    return;
+                }
+                self.slots[slot].released = now;
+                let freed = self.serve(now);
+                self.at(freed, Event::Frees(index, slot));
+            }
+            Event::Frees(index, slot) => {
+                self.slots[slot].is_held = false;
+                let rested = now + self.scenario.hold_ms * MS;
+                self.wait_from(index, rested);
+            }
+        }
+    }
+
+    fn grant(&mut self, now: Time, index: usize, slot: usize) {
+        let granted = &mut self.slots[slot];
+        let released = if granted.is_held {
+            granted.lease_ends
+        } else {
+            granted.released
+        };
+        *granted = Slot {
+            is_held: true,
+            lease_ends: now + self.lease,
+            released,
+        };
+        self.grants += 1;
+        // The first grants follow no holder.
+        if released > 0 {
+            let handover = Duration::from_micros(now.saturating_sub(released));
+            self.counts.handovers.push(handover);
+        }
+        let hold = self.scenario.hold_ms * MS;
+        self.at(now + hold, Event::Ends(index, slot));
+    }
+
+    /// The pause after a refused attempt, or after a look that has shown no free slot.
+    fn pause(&mut self, now: Time, index: usize) -> Time {
+        let grants = self.grants;
+        let process = &mut self.processes[index];
+        if process.attempts_now {
+            let (first, longest) = ATTEMPT_PAUSES;
+            let pause = (first << process.refusals.min(10)).min(longest);
+            process.refusals += 1;
+            return self.jittered(pause);
+        }
+        if process.seen != grants {
+            process.seen = grants;
+            process.unchanged_since = now;
+        }
+        let unchanged = now - process.unchanged_since;
+        let interval = self.scenario.poll_interval_ms * MS;
+        let pause = self.jittered(if self.scenario.standby {
+            interval
+        } else {
+            (unchanged / PAUSE_DIVISOR).max(LOOK_PAUSE).min(interval)
+        });
+        let first_end = self.slots.iter().map(|slot| slot.lease_ends).min();
+        pause.min(first_end.unwrap_or(0).saturating_sub(now) + MS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::{Arguments, Outcome};
+
+    fn outcome(arguments: &[&str]) -> Outcome {
+        let all = ["scale"].iter().chain(arguments);
+        let scenario = Arguments::parse_from(all).options.scenario;
+        Outcome::new(&scenario, run(&scenario))
+    }
+
+    #[test]
+    fn statements_grow_with_the_processes_and_fall_with_the_poll_interval() {
+        let long = [
+            "--standby",
+            "--hold-ms",
+            "60000",
+            "--seconds",
+            "50",
+            "--processes",
+        ];
+        let per_second = |more: &[&str]| outcome(&[&long, more].concat()).statements_per_second;
+        let (ten, hundred) = (per_second(&["10"]), per_second(&["100"]));
+        assert!((9.0..11.0).contains(&(hundred / ten)), "{hundred} to {ten}");
+        let slow = per_second(&["100", "--poll-interval-ms", "10000"]);
+        assert!(
+            (8.0..12.0).contains(&(hundred / slow)),
+            "{slow} of {hundred}"
+        );
+    }
+
+    #[test]
+    fn more_waiters_notice_a_release_earlier() {
+        let median = |processes| outcome(&["--processes", processes]).handover_ms_median;
+        let (few, many) = (median("3"), median("100"));
+        assert!(many * 2.0 < few, "{many} and {few}");
+    }
+
+    /// All of them ask at the end of the lease, and the server answers one after the other.
+    #[test]
+    fn server_answers_late_when_the_holder_of_many_waiters_dies() {
+        let dying = ["--dying-after-s", "10", "--hold-ms", "5000", "--processes"];
+        let late = |processes| outcome(&[&dying[..], &[processes]].concat()).handover_ms_median;
+        assert!(late("100") < late("10000"));
+    }
+}
