@@ -1,7 +1,7 @@
 //! Runs a closure in a transaction that holds the locks.
 
 use std::pin::pin;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::acts::administration::outside;
@@ -13,6 +13,7 @@ use crate::acts::work::Work;
 use crate::engine::ending::roll_back;
 use crate::engine::{Engine, HasEngine};
 use crate::link::depth::depth;
+use crate::rt::LATEST_ANSWER;
 use crate::values::lock_request::{LockOutcome, Request};
 
 pub(crate) async fn lock(
@@ -37,6 +38,9 @@ async fn in_time(
 ) -> Result<LockOutcome, Error> {
     let depth = depth(engine.status())?;
     let in_process = engine.is_in_process();
+    // PostgreSQL locks all objects by one statement.
+    let ids = u64::try_from(request.ids.len()).unwrap_or(u64::MAX);
+    let silence = LATEST_ANSWER.saturating_add(Duration::from_millis(ids));
     let answer = {
         let work = pin!(async {
             if begins {
@@ -45,7 +49,7 @@ async fn in_time(
             engine.assert_open().await?;
             engine.lock_in_transaction(request).await
         });
-        answer_in_time(in_process, request.wait, request.started, work).await
+        answer_in_time(in_process, request.wait, request.started, silence, work).await
     };
     answer.unwrap_or_else(|| {
         CancelGuard::abandon(engine, depth);

@@ -17,18 +17,19 @@ use crate::{Error, Wait};
 const SHORTEST_ANSWER: Duration = Duration::from_millis(500);
 
 /// Waits for the answers of a server to an attempt that waits in the database. Returns `None` if after the limit none comes for
-/// [`LATEST_ANSWER`]; `attempt` is then to be dropped. A request for many objects may get answers for longer. A thread waits on,
+/// the time `silence`; `attempt` is then to be dropped. A request for many objects may get answers for longer. A thread waits on,
 /// and so does every one whose database is in this process.
 pub(crate) async fn answer_in_time<T: Send>(
     in_process: bool,
     wait: Wait,
     started: Instant,
+    silence: Duration,
     attempt: impl Future<Output = T> + Send,
 ) -> Option<T> {
     match wait {
         Wait::AtMost(limit) if !in_process => {
             let limit = limit.saturating_sub(started.elapsed());
-            rt::answers_within(limit, LATEST_ANSWER, attempt).await
+            rt::answers_within(limit, silence, attempt).await
         }
         _ => Some(attempt.await),
     }
@@ -100,7 +101,8 @@ impl Waiting {
         in_process: bool,
         attempt: impl Future<Output = Result<T, Error>> + Send,
     ) -> Result<T, Error> {
-        let answer = answer_in_time(in_process, self.wait, self.started, attempt).await;
+        let (wait, started) = (self.wait, self.started);
+        let answer = answer_in_time(in_process, wait, started, LATEST_ANSWER, attempt).await;
         answer.unwrap_or_else(|| Err(self.timed_out(None)))
     }
 

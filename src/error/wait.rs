@@ -31,8 +31,9 @@ pub enum Wait {
     /// zero time-out. During a wait for a lock it replaces the limits of the session that [`Wait::Forever`] lists. On SQLite the last
     /// attempt to lease a free slot may end later: it waits for another writer for up to 5 s, or `busy_timeout` if that is longer.
     ///
-    /// If the server does not answer for 2 s after that limit, the wait ends on a connection of diesel-async as if its future had
-    /// been dropped (`operation::dropped_futures`). A connection of Diesel itself waits for the answer: set time-outs for its network.
+    /// If the server does not answer for 2 s, and 1 ms for each object, after that limit, the wait ends on a connection of
+    /// diesel-async as if its future had been dropped (`operation::dropped_futures`). A connection of Diesel itself waits for the
+    /// answer: set time-outs for its network.
     AtMost(Duration),
     /// Does not wait. Returns [`Error::Unavailable`](crate::Error::Unavailable) if the lock or all slots are held: for callers that
     /// return the error. The methods with `try_` return `None`, for callers that go on without the lock.
