@@ -65,10 +65,11 @@ use crate::{Error, LeaseOptions, Pool, Semaphore, Wait};
 /// Give the renewer a pool of its own, with two connections: it borrows one for each renewal, release and attempt to acquire. On a
 /// shared pool a renewal waits while all connections are in use, and guards whose leases end meanwhile are lost.
 ///
-/// A renewal that gets no answer within half of the time that is left of the first lease to end, at most 10 s, is repeated with
-/// another connection. A task gives the first connection up. A thread waits on until the driver reports an error, and another thread
-/// repeats the renewal. So that r2d2 has a connection to the new server after a fail-over without a proxy, set `max_size(4)` and
-/// `min_idle(Some(0))`: by default it keeps all connections open. Renewers do not block each other.
+/// If a renewal gets no answer, it is sent again on another connection: after half of the time that is left of the first lease to
+/// end, at most after 10 s. A task closes the silent connection. A thread can't: it keeps its connection until the driver reports an
+/// error, and a new thread continues. So a renewer on r2d2 may use all connections of its pool but one for silent threads. Without a
+/// proxy in front of several servers, let its pool open new connections after a fail-over: `max_size(8)`, `min_idle(Some(0))`.
+/// Renewers do not block each other.
 ///
 /// # Runtimes
 ///

@@ -18,7 +18,7 @@ use crate::acts::slot_queue::begin_wait;
 use crate::engine::HasEngine;
 use crate::error::limits::{LONGEST_POLL_INTERVAL, SHORTEST_POLL_INTERVAL};
 use crate::jobs::guard::{Boxed, Handle, Held, ReleaseKind, Renew, State, await_release};
-use crate::jobs::renewer::releases::PendingRelease;
+use crate::jobs::renewer::releases::{PendingRelease, SHORTEST_ANSWER};
 use crate::jobs::renewer::renewals::start;
 use crate::pools::borrowed::{Borrowed, Connections, discard_if_unusable};
 use crate::pools::lender::{Lender, Style};
@@ -230,9 +230,10 @@ struct Inner {
     current: u64,
     /// How many of those there are.
     unanswered: usize,
-    /// The requests of the loops to the database are numbered; the one of which the current loop awaits the answer.
-    requests: u64,
-    awaited: Option<u64>,
+    /// When the current loop's request to the database is to be answered at the latest.
+    answer_by: Option<Instant>,
+    /// The next time at which that is looked at.
+    alarm: Option<Instant>,
     /// Wakes it while it waits.
     waker: Option<Waker>,
     /// The renewer, its clones and its guards are dropped.
@@ -285,6 +286,11 @@ impl<L: Lender> Shared<L> {
             lease: lease.duration(),
             lease_us,
         };
+        let limit = (added.state.remaining() / 2).max(SHORTEST_ANSWER);
+        let answer_by = Instant::now() + limit;
+        if inner.answer_by.is_some_and(|at| at > answer_by) {
+            self.await_until(&mut inner, answer_by);
+        }
         inner.slots.insert(token, added);
         self.wake(inner);
         Ok(())

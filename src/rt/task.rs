@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::{self, Duration};
@@ -81,18 +82,22 @@ pub(crate) async fn answers_within<T: Send>(
 ) -> Option<T> {
     let started = time::Instant::now();
     let woken = Arc::new(Woken {
-        last: Mutex::new(started),
+        is_woken: AtomicBool::new(false),
         task: Mutex::new(Waker::noop().clone()),
     });
+    let mut last = started;
     let waker = Waker::from(Arc::clone(&woken));
     let mut end = started + limit + silence;
     loop {
         let watched = poll_fn(|context| {
             lock(&woken.task).clone_from(context.waker());
+            if woken.is_woken.swap(false, Ordering::SeqCst) {
+                last = time::Instant::now();
+            }
             work.as_mut().poll(&mut Context::from_waker(&waker))
         });
         let answer = answer_until(end, pin!(watched)).await;
-        let last_end = *lock(&woken.last) + silence;
+        let last_end = last + silence;
         if answer.is_some() || last_end <= end {
             return answer;
         }
@@ -100,15 +105,15 @@ pub(crate) async fn answers_within<T: Send>(
     }
 }
 
-/// When the work was woken, which only an answer does. The task is polled for its other work too.
+/// Whether the work was woken, which only an answer does. The task is polled for its other work too.
 struct Woken {
-    last: Mutex<time::Instant>,
+    is_woken: AtomicBool,
     task: Mutex<Waker>,
 }
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
-        *lock(&self.last) = time::Instant::now();
+        self.is_woken.store(true, Ordering::SeqCst);
         let task = lock(&self.task).clone();
         task.wake();
     }

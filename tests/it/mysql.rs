@@ -45,6 +45,11 @@ fn guard_outlives_the_server_that_has_granted_it() {
 }
 
 #[test]
+fn renewals_go_on_after_a_silence() {
+    behaviour::slots::renewers::renewals_go_on_after_a_silence::<Mysql>();
+}
+
+#[test]
 fn unresponsive_database_does_not_delay_other_renewers() {
     behaviour::slots::renewers::unresponsive_database_does_not_delay_other_renewers::<Mysql>();
 }

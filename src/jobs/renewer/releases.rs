@@ -89,7 +89,7 @@ fn batches<'a>(
 impl<L: Lender> Shared<L> {
     /// Releases the slots that are to be released, and later those that another session has locked, or all after an error. They
     /// stay in the list until then: the loop may be dropped meanwhile.
-    pub(super) async fn release_pending(self: &Arc<Self>) {
+    pub(super) async fn release_pending(self: &Arc<Self>, number: u64) {
         self.remove_pending(|pending| pending.is_tried && Instant::now() >= pending.deadline);
         let pending: Vec<(Slot, ReleaseKind)> = {
             let inner = self.lock();
@@ -102,11 +102,14 @@ impl<L: Lender> Shared<L> {
         for (kind, slots) in batches(pending.iter().map(|(slot, kind)| (slot, *kind))) {
             let limit = self.answer_limit();
             let releasing = self.release_batch(&slots, kind, self.pool_timeout());
-            match self.answer_within(limit, releasing).await {
+            match self.answer_within(number, limit, releasing).await {
                 Some(Ok(tokens)) => released.extend(tokens),
                 Some(Err(error)) => tracing::debug!(%error, "slots not released; retrying"),
                 None => tracing::debug!(?limit, "no answer to a release; retrying"),
             }
+        }
+        if self.is_replaced(number) {
+            return;
         }
         let tried: HashSet<Uuid> = pending.iter().map(|(slot, _)| slot.token).collect();
         self.remove_pending(|pending| released.contains(&pending.slot.token));

@@ -63,10 +63,10 @@ async fn run<L: Lender>(mut running: Running<L>) {
 async fn renew_and_release<L: Lender>(shared: &Arc<Shared<L>>, number: u64) {
     while let Some(due) = rt::wait(NextWork(shared, number)).await {
         if due.renewal {
-            shared.renew_all().await;
+            shared.renew_all(number).await;
         }
-        if due.release {
-            shared.release_pending().await;
+        if due.release && !shared.is_replaced(number) {
+            shared.release_pending(number).await;
         }
     }
 }
@@ -154,68 +154,101 @@ impl<L: Lender> Event for NextWork<'_, L> {
 
 impl<L: Lender> Shared<L> {
     /// Waits for an answer as [`rt::answer_within`]. A thread can't give up: when its time is up, another loop goes on with another
-    /// connection, and this one ends when the answer comes, which counts as none.
+    /// connection, and this one ends when the answer comes, which counts as none. Sends nothing if that has happened before.
     pub(super) async fn answer_within<T: Send>(
         self: &Arc<Self>,
+        number: u64,
         limit: Duration,
         work: impl Future<Output = T> + Send,
     ) -> Option<T> {
         if !L::Style::BLOCKS || L::Connection::IN_PROCESS {
             return rt::answer_within(limit, work).await;
         }
-        let request = {
+        {
             let mut inner = self.lock();
-            inner.requests += 1;
-            inner.awaited = Some(inner.requests);
-            inner.requests
-        };
-        self.replace_loop_after(limit, request);
+            if inner.current != number {
+                return None;
+            }
+            self.await_until(&mut inner, Instant::now() + limit);
+        }
         let answer = caught(work).await;
         let mut inner = self.lock();
-        let in_time = inner.awaited == Some(request);
+        let in_time = inner.current == number;
         if in_time {
-            inner.awaited = None;
+            inner.answer_by = None;
         } else {
             inner.unanswered -= 1;
+            if !inner.is_running {
+                // There was no thread for the other loop.
+                inner.is_running = true;
+                inner.current = number;
+            }
         }
         drop(inner);
         let answer = answer.unwrap_or_else(|panic| resume_unwind(panic));
         in_time.then_some(answer)
     }
 
-    /// Starts another loop if this request has no answer by then, while the pool has connections for it.
-    fn replace_loop_after(self: &Arc<Self>, limit: Duration, request: u64) {
+    /// Whether another loop goes on in place of this one.
+    pub(super) fn is_replaced(&self, number: u64) -> bool {
+        self.lock().current != number
+    }
+
+    /// Sets when the answer to the request of the loop is to come at the latest, and has that looked at.
+    pub(super) fn await_until(self: &Arc<Self>, inner: &mut Inner, at: Instant) {
+        inner.answer_by = Some(at);
+        self.look_at(inner, at);
+    }
+
+    /// One alarm serves many requests: most are answered long before.
+    fn look_at(self: &Arc<Self>, inner: &mut Inner, at: Instant) {
+        if inner.alarm.is_some_and(|alarm| alarm <= at) {
+            return;
+        }
+        inner.alarm = Some(at);
         let shared = Arc::downgrade(self);
-        call_at(Instant::now() + limit, move || {
-            let Some(shared) = shared.upgrade() else {
-                return;
-            };
-            let mut inner = shared.lock();
-            if inner.awaited != Some(request) {
-                return;
+        call_at(at, move || {
+            if let Some(shared) = shared.upgrade() {
+                shared.replace_loop(at);
             }
-            if inner.unanswered + 1 >= shared.connections.share() {
-                drop(inner);
-                return shared.replace_loop_after(limit, request);
-            }
-            inner.unanswered += 1;
-            inner.awaited = None;
-            inner.current += 1;
-            drop(inner);
-            tracing::warn!(?limit, "no answer: another thread renews the slots");
-            start(&shared, false);
         });
     }
 
+    /// Starts another loop if an answer is overdue, while the pool has connections for it.
+    fn replace_loop(self: &Arc<Self>, alarm: Instant) {
+        let mut inner = self.lock();
+        inner.alarm = inner.alarm.filter(|at| *at != alarm);
+        let Some(answer_by) = inner.answer_by else {
+            return;
+        };
+        let now = Instant::now();
+        if now < answer_by {
+            self.look_at(&mut inner, answer_by);
+        } else if inner.unanswered + 1 >= self.connections.share() {
+            self.look_at(&mut inner, now + MAX_RETRY_DELAY);
+        } else {
+            inner.unanswered += 1;
+            inner.answer_by = None;
+            inner.current += 1;
+            drop(inner);
+            tracing::warn!("no answer: another thread renews the slots");
+            start(self, false);
+        }
+    }
+
     /// Renews all slots with one statement, and sets the time of the next renewal.
-    async fn renew_all(self: &Arc<Self>) {
+    async fn renew_all(self: &Arc<Self>, number: u64) {
         self.remove_lost();
         let Some((leases, shortest, remaining)) = self.leases() else {
             return;
         };
         let timeout = remaining.min(shortest / 6);
         let retry_delay = (shortest / 10).clamp(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
-        let pause = match self.renew(&leases, timeout).await {
+        let renewed = self.renew(number, &leases, timeout).await;
+        if self.is_replaced(number) {
+            return;
+        }
+        let pause = match renewed {
             Ok(true) => shortest / 3,
             // Another session had a row locked, or there was no answer.
             Ok(false) => retry_delay,
@@ -271,11 +304,15 @@ impl<L: Lender> Shared<L> {
 
     async fn renew(
         self: &Arc<Self>,
+        number: u64,
         leases: &[RenewalRequest],
         timeout: Duration,
     ) -> Result<bool, Error> {
+        let limit = self.answer_limit();
         // The pool may ask the server whether the connection is usable.
-        let lending = self.answer_within(timeout + SHORTEST_ANSWER, self.lend(timeout));
+        let timeout = timeout.min(limit);
+        let lent_within = (timeout + SHORTEST_ANSWER).min(limit);
+        let lending = self.answer_within(number, lent_within, self.lend(timeout));
         let Some(lent) = lending.await else {
             return Ok(false);
         };
@@ -284,7 +321,7 @@ impl<L: Lender> Shared<L> {
         let limit = self.answer_limit();
         let mut engine = L::Connection::engine(&mut conn)?;
         let renewing = renew_batch(&mut *engine, leases);
-        let Some(answers) = self.answer_within(limit, renewing).await else {
+        let Some(answers) = self.answer_within(number, limit, renewing).await else {
             let guards = leases.len();
             tracing::warn!(?limit, guards, "no answer to a renewal; retrying");
             return Ok(false);

@@ -174,34 +174,71 @@ pub(crate) fn renewal_through_a_stalled_network_extends_no_ended_lease<B: Backen
     );
 }
 
-/// As after a fail-over, when the old server is stopped and its machine is not. The thread of the first renewal waits on, and so
-/// does the release of a guard that was dropped before.
+/// As after a fail-over, when the old server is stopped and its machine is not. The thread of the first renewal waits for the
+/// pool's check of the connection, or for the renewal.
 pub(crate) fn guard_outlives_the_server_that_has_granted_it<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
+    for checks in [true, false] {
+        let (server, url) = StallingProxy::url(&database.url());
+        let pool = Pool::builder()
+            .max_size(4)
+            .min_idle(Some(0))
+            .test_on_check_out(checks)
+            .build(ConnectionManager::<B::Conn>::new(url))
+            .expect("a pool");
+        let renewer = SlotRenewer::new(pool.clone());
+        let [kept, dropped] = ["kept", "dropped"].map(|name| Semaphore::new(name, 1));
+        let lease = LeaseOptions::new(Duration::from_secs(12));
+        let guard = guarded::<B>(&renewer, &kept, &lease);
+        let to_drop = guarded::<B>(&renewer, &dropped, &lease);
+        server.stall_open();
+        await_idle(&pool, 0);
+        drop(to_drop);
+        await_renewal::<B>(&mut conn, &kept);
+        let released = conn.acquire_slot(&dropped, one_hour(), Wait::AtMost(LONG));
+        let next = released.expect("by another thread");
+        assert!(guard.is_held());
+        // The late answers change nothing.
+        server.resume();
+        await_idle(&pool, pool.state().connections);
+        await_renewal::<B>(&mut conn, &kept);
+        guard.release().expect("ours");
+        conn.release_slot(next).expect("not touched");
+    }
+}
+
+/// Several threads wait for answers, which come at the same moment. Each of them has a renewal and a release to send.
+pub(crate) fn renewals_go_on_after_a_silence<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
     let (server, url) = StallingProxy::url(&database.url());
-    let pool = Pool::builder()
-        .max_size(4)
-        .min_idle(Some(0))
-        .build(ConnectionManager::<B::Conn>::new(url))
-        .expect("a pool");
+    let pool = B::pool_to(&url, 4);
     let renewer = SlotRenewer::new(pool.clone());
     let [kept, dropped] = ["kept", "dropped"].map(|name| Semaphore::new(name, 1));
     let lease = LeaseOptions::new(Duration::from_secs(12));
     let guard = guarded::<B>(&renewer, &kept, &lease);
-    let to_drop = guarded::<B>(&renewer, &dropped, &lease.clone().holder("dropped"));
-    server.stall_open();
+    let to_drop = guarded::<B>(&renewer, &dropped, &lease);
+    server.stall();
+    await_idle(&pool, 3);
     drop(to_drop);
-    await_renewal::<B>(&mut conn, &kept);
-    let released = conn.acquire_slot(&dropped, one_hour(), Wait::AtMost(LONG));
-    let next = released.expect("by another thread");
-    assert!(guard.is_held());
-    // The late answers change nothing.
+    // One connection is left to others.
+    await_idle(&pool, 1);
     server.resume();
-    await_idle(&pool, pool.state().connections);
+    await_idle(&pool, 4);
+    for _ in 0..2 {
+        await_renewal::<B>(&mut conn, &kept);
+    }
+    assert!(guard.is_held());
+    conn.acquire_slot(&dropped, one_hour(), Wait::AtMost(LONG))
+        .map(drop)
+        .expect("released");
+    // Silences are noticed as before.
+    server.stall();
+    await_idle(&pool, 2);
+    server.resume();
     await_renewal::<B>(&mut conn, &kept);
     guard.release().expect("ours");
-    conn.release_slot(next).expect("not touched");
 }
 
 pub(crate) fn unresponsive_database_does_not_delay_other_renewers<B: Backend>() {
