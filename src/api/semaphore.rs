@@ -333,8 +333,8 @@ pair! {
         /// Each is larger than the largest existing fence, of all semaphores, plus `by` (fences grow with the database's clock).
         ///
         /// Call it after a fail-over that may have lost grants, before the applications continue: holders of lost grants may have
-        /// fences larger than those of the next holders. After a promotion on PostgreSQL this is only necessary if the clocks of the
-        /// servers may differ by an hour or more. Choose `by` larger than the possible difference of the two servers' clocks,
+        /// fences larger than those of the next holders. After a promotion on PostgreSQL call it only in the cases that the
+        /// guide lists under "After a fail-over". Choose `by` larger than the possible difference of the two servers' clocks,
         /// plus that of any earlier `raise_fences` that may have been lost. An hour does no harm: fences last until the year 2112.
         ///
         /// Held slots keep their fences. Grants in transactions that are open during the call may get smaller fences.

@@ -36,8 +36,8 @@ use crate::engine::HasBlockingEngine;
 /// ```
 ///
 /// On a cluster with several writable nodes (Galera, Group Replication with several primaries) a row lock on one node does
-/// not exclude sessions on the others. The methods that lock ask for such a cluster, once per connection unless it is refused. In
-/// transactions of this crate they lock on all nodes of Galera, which takes more time. Otherwise they return
+/// not exclude sessions on the others. The methods that lock ask the server whether it belongs to such a cluster: once per
+/// connection, or at each call after a refusal. In transactions of this crate they lock on all nodes of Galera, which takes more time. Otherwise they return
 /// [`Error::SeveralWriters`]. If all connections of an application lead to the same node, by its configuration or by a proxy with
 /// one writer, call this function on each new connection: the methods then work as on a single server. After a fail-over, close
 /// all connections to the old node before the first lock on the new node.

@@ -23,8 +23,8 @@ pub enum Error {
         resource: String,
         /// How long the request waited.
         waited: Duration,
-        /// The limit of the request ([`Wait::AtMost`]), also if the server ended the wait before (`transaction_timeout`; limits of the
-        /// session on Galera). `None` if a limit of the session or the server ended a wait without limit.
+        /// The limit of the request ([`Wait::AtMost`]), even if the server ended the wait earlier. `None` if the request had no limit,
+        /// and one of the session or the server ended the wait.
         limit: Option<Duration>,
         /// The database's error, if there was one. After a wait without a connection, that of the pool if it gave none for the
         /// last attempt.

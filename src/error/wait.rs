@@ -24,16 +24,16 @@ pub enum Wait {
     /// it holds: use [`Wait::AtMost`] for slots there.
     #[default]
     Forever,
-    /// Waits for at most this time, then returns [`Error::LockTimeout`](crate::Error::LockTimeout): for a lock up to 250 ms
-    /// later, for a slot after one more query.
+    /// Waits for at most this time, then returns [`Error::LockTimeout`](crate::Error::LockTimeout): for a lock up to 250 ms,
+    /// and 1 ms for each object, later, for a slot after one more query.
     ///
     /// The time is rounded up to milliseconds, and at most [`LONGEST_WAIT`](crate::limits::LONGEST_WAIT). A free lock or slot is always acquired, even with a
     /// zero time-out. During a wait for a lock it replaces the limits of the session that [`Wait::Forever`] lists. On SQLite the last
     /// attempt to lease a free slot may end later: it waits for another writer for up to 5 s, or `busy_timeout` if that is longer.
     ///
-    /// If the server does not answer for 2 s, and 1 ms for each object, after that limit, the wait ends on a connection of
-    /// diesel-async as if its future had been dropped (`operation::dropped_futures`). A connection of Diesel itself waits for the
-    /// answer: set time-outs for its network.
+    /// On a connection of diesel-async the wait also ends if the server sends nothing for 2 s after the limit, and 1 ms for each
+    /// object. The connection is then lost, as if the future had been dropped (`operation::dropped_futures`). A connection of Diesel
+    /// itself waits for the answer: set time-outs for its network.
     AtMost(Duration),
     /// Does not wait. Returns [`Error::Unavailable`](crate::Error::Unavailable) if the lock or all slots are held: for callers that
     /// return the error. The methods with `try_` return `None`, for callers that go on without the lock.

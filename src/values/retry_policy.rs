@@ -12,7 +12,8 @@ use crate::rt::backoff;
 ///
 /// A transaction is retried after a deadlock, after a serialization failure (at COMMIT too), after SQLite's `database is
 /// locked`, and, with [`retry_lock_timeouts`](Self::retry_lock_timeouts), after a lock time-out: see the table in
-/// [`Error`](crate::Error#time-outs-and-retries).
+/// [`Error`](crate::Error#time-outs-and-retries). Not after a lost connection, on which nothing can be run again: call the method
+/// with another connection ([`Error::is_connection_lost`](crate::Error::is_connection_lost)).
 ///
 /// Before a retry the method sleeps for a random time between zero and a limit, which starts at 10 ms and doubles with each
 /// retry up to 1 s ("full jitter"), so that conflicting transactions do not retry at the same time.

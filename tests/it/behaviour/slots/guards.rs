@@ -74,7 +74,7 @@ pub(crate) fn guard_is_renewed_until_it_is_dropped<B: Backend>() {
         guard.ensure_held().expect("held");
         assert!(started.elapsed() < LONG, "it is not renewed");
         let (lasts, _) = times::<B>(&mut conn).expect("held");
-        if lasts > RENEWED_LEASE * 5 / 4 {
+        if lasts > RENEWED_LEASE * 3 / 2 {
             break;
         }
         std::thread::sleep(Duration::from_millis(5));

@@ -48,6 +48,7 @@ struct Process {
     refusals: u32,
     attempts: u32,
     attempts_now: bool,
+    statements_left: u32,
     /// The number of grants at its last look, and when that look had changed.
     seen: u64,
     unchanged_since: Time,
@@ -137,15 +138,22 @@ impl Simulation<'_> {
                 let is_eager = !self.scenario.standby && now - process.waits_since < EAGER;
                 process.attempts_now = is_eager || process.attempts > 0;
                 process.attempts = process.attempts.saturating_sub(1);
-                let statements = if process.attempts_now {
+                process.statements_left = if process.attempts_now {
                     1
                 } else {
                     STATEMENTS_PER_LOOK
                 };
-                let answered = (0..statements).fold(now, |now, _| self.serve(now));
+                let answered = self.serve(now);
                 self.at(answered, Event::Answers(index));
             }
             Event::Answers(index) => {
+                let process = &mut self.processes[index];
+                process.statements_left -= 1;
+                if process.statements_left > 0 {
+                    let answered = self.serve(now);
+                    self.at(answered, Event::Answers(index));
+                    return;
+                }
                 let free = self
                     .slots
                     .iter()
