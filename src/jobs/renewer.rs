@@ -226,9 +226,9 @@ struct Inner {
     /// When a failed release is retried; `None`: at once.
     next_release: Option<Instant>,
     is_running: bool,
-    /// The number of the loop that runs. Another one may still wait for an answer, on a thread that can't give up.
+    /// The number of the loop that runs.
     current: u64,
-    /// How many of those there are.
+    /// How many loops were replaced, and still wait for an answer.
     unanswered: usize,
     /// When the current loop's request to the database is to be answered at the latest.
     answer_by: Option<Instant>,

@@ -125,7 +125,7 @@ impl Inner {
     }
 }
 
-/// The next renewal or release of the loop with this number. `None` when another loop goes on, and when the renewer is closed and
+/// The next renewal or release of the loop with this number. `None` when the loop was replaced, and when the renewer is closed and
 /// nothing is left to release.
 struct NextWork<'a, L>(&'a Shared<L>, u64);
 
@@ -153,8 +153,8 @@ impl<L: Lender> Event for NextWork<'_, L> {
 }
 
 impl<L: Lender> Shared<L> {
-    /// Waits for an answer as [`rt::answer_within`]. A thread can't give up: when its time is up, another loop goes on with another
-    /// connection, and this one ends when the answer comes, which counts as none. Sends nothing if that has happened before.
+    /// Waits for an answer as [`rt::answer_within`]. A thread can't stop waiting, so at the limit another loop, on another thread,
+    /// replaces its loop. Returns `None`, and ignores the answer, if the loop was replaced. Sends nothing if it was replaced before.
     pub(super) async fn answer_within<T: Send>(
         self: &Arc<Self>,
         number: u64,
@@ -189,7 +189,7 @@ impl<L: Lender> Shared<L> {
         in_time.then_some(answer)
     }
 
-    /// Whether another loop goes on in place of this one.
+    /// Whether another loop has replaced this one.
     pub(super) fn is_replaced(&self, number: u64) -> bool {
         self.lock().current != number
     }
