@@ -108,18 +108,11 @@ pub(crate) async fn wait<E: Event>(mut event: E) -> E::Value {
 
 /// Waits for the answer of a server. A task drops the work, and returns `None`, when that takes longer than `limit`. A thread
 /// waits on.
-pub(crate) async fn answer_within<T: Send>(
+pub(crate) fn answer_within<T: Send>(
     limit: Duration,
     work: impl Future<Output = T> + Send,
-) -> Option<T> {
-    let mut work = pin!(work);
-    if blocks().await {
-        return Some(work.as_mut().await);
-    }
-    #[cfg(feature = "_async")]
-    return task::answer_within(limit, work).await;
-    #[cfg(not(feature = "_async"))]
-    unreachable!("there are no tasks, which have {limit:?}");
+) -> impl Future<Output = Option<T>> + Send {
+    answers_within(limit, Duration::ZERO, work)
 }
 
 /// Waits for the answers of a server to the statements of the work. A task drops the work, and returns `None`, when `limit` has

@@ -53,41 +53,19 @@ pub(crate) async fn wait<E: Event>(event: &mut E) -> E::Value {
     .await
 }
 
-pub(crate) async fn answer_within<T: Send>(
-    limit: Duration,
-    work: Pin<&mut (impl Future<Output = T> + Send)>,
-) -> Option<T> {
-    answer_until(time::Instant::now() + limit, work).await
-}
-
-/// Ends at this time of the system's clock: a test may pause tokio's.
-async fn answer_until<T: Send>(
-    end: time::Instant,
-    work: Pin<&mut (impl Future<Output = T> + Send)>,
-) -> Option<T> {
-    let mut end = StopOrEnd {
-        stop: StopWatch::new(None),
-        end: Some(end),
-    };
-    match select(work, pin!(wait(&mut end))).await {
-        Either::Left((answer, _)) => Some(answer),
-        Either::Right(_) => None,
-    }
-}
-
 pub(crate) async fn answers_within<T: Send>(
     limit: Duration,
     silence: Duration,
     mut work: Pin<&mut (impl Future<Output = T> + Send)>,
 ) -> Option<T> {
-    let started = time::Instant::now();
     let woken = Arc::new(Woken {
         is_woken: AtomicBool::new(false),
         task: Mutex::new(Waker::noop().clone()),
     });
-    let mut last = started;
     let waker = Waker::from(Arc::clone(&woken));
-    let mut end = started + limit + silence;
+    // By the system's clock: a test may pause tokio's.
+    let mut last = time::Instant::now();
+    let mut end = last + limit + silence;
     loop {
         let watched = poll_fn(|context| {
             lock(&woken.task).clone_from(context.waker());
@@ -96,12 +74,17 @@ pub(crate) async fn answers_within<T: Send>(
             }
             work.as_mut().poll(&mut Context::from_waker(&waker))
         });
-        let answer = answer_until(end, pin!(watched)).await;
-        let last_end = last + silence;
-        if answer.is_some() || last_end <= end {
-            return answer;
+        let mut timer = StopOrEnd {
+            stop: StopWatch::new(None),
+            end: Some(end),
+        };
+        if let Either::Left((answer, _)) = select(watched, pin!(wait(&mut timer))).await {
+            return Some(answer);
         }
-        end = last_end;
+        if silence.is_zero() || last + silence <= end {
+            return None;
+        }
+        end = last + silence;
     }
 }
 
