@@ -21,6 +21,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Counts, Scenario};
 
+/// How often a process reports what it has sent: it is killed while it waits.
+const REPORT_INTERVAL: Duration = Duration::from_millis(200);
+
 const LEASE: Duration = Duration::from_secs(3600);
 
 #[derive(Deserialize, Serialize)]
@@ -109,10 +112,11 @@ fn take_turns(job: &Job) -> Result<Infallible> {
     thread::spawn(move || {
         loop {
             report(&Report::Sent(sent.load(Ordering::Relaxed)));
-            thread::sleep(Duration::from_millis(200));
+            thread::sleep(REPORT_INTERVAL);
         }
     });
     let semaphore = semaphore(&job.scenario);
+    // The work with the slot, and the rest after it.
     let hold = Duration::from_millis(job.scenario.hold_ms);
     loop {
         let slot = conn.acquire_slot(&semaphore, LeaseOptions::new(LEASE), Wait::Forever)?;

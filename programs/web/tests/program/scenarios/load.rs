@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Barrier;
 use std::thread;
-use std::time::Duration;
 
 use diesel::prelude::*;
 use diesel_locks::prelude::*;
+use program_support::testing::wait_until;
 
 use crate::client::{Answer, get, post, send_document, send_transfer};
 use crate::holder::Holder;
@@ -38,15 +38,16 @@ fn count(answers: &[Answer], status: u16) -> usize {
         .count()
 }
 
-/// Again if the database is slow. The service pauses between health checks that have no answer.
+/// The first answer that is no refusal: a slow database may have no connection in time.
 fn get_patiently(address: SocketAddr, path: &str) -> Answer {
     let mut answer = get(address, path);
-    for _ in 0..4 {
-        if answer.status == 503 {
-            thread::sleep(Duration::from_secs(1));
+    wait_until("the database answers in time", || {
+        let is_answered = answer.status != 503;
+        if !is_answered {
             answer = get(address, path);
         }
-    }
+        is_answered
+    });
     answer
 }
 
