@@ -1,6 +1,5 @@
 //! What a method of this crate does with an engine, and with the closure of the application.
 
-pub(crate) mod acquisition;
 pub(crate) mod administration;
 pub(crate) mod cancel_guard;
 pub(crate) mod draw;
@@ -8,8 +7,6 @@ pub(crate) mod events;
 pub(crate) mod holding;
 pub(crate) mod lists;
 pub(crate) mod object_lock;
-pub(crate) mod pace;
-pub(crate) mod retry;
 pub(crate) mod slot;
 pub(crate) mod slot_attempts;
 pub(crate) mod slot_queue;

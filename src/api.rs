@@ -1,10 +1,8 @@
-//! What an application calls.
+//! What an application calls. `lib.rs` says where the other public types are.
 
 #[cfg(feature = "_async")]
 pub mod closures;
 pub(crate) mod inspect;
-#[cfg(feature = "_pool")]
-mod leader;
 #[cfg(feature = "_pool")]
 pub(crate) mod lock_pool;
 #[cfg(all(
@@ -14,20 +12,19 @@ pub(crate) mod lock_pool;
     feature = "deadpool"
 ))]
 mod lock_pool_tests;
-pub(crate) mod migrate;
 pub mod migrations;
 pub(crate) mod object_lock;
 pub mod operation;
 mod pair;
+#[cfg(feature = "_pool")]
+pub(crate) mod recurring;
 pub(crate) mod semaphore;
 pub(crate) mod sequence;
+pub(crate) mod setup;
 #[cfg(feature = "_pool")]
 pub(crate) mod shutdown;
-pub(crate) mod single_writer;
 #[cfg(feature = "_pool")]
 pub(crate) mod slot_guard;
 #[cfg(feature = "_pool")]
 pub(crate) mod slot_renewer;
-#[cfg(feature = "_pool")]
-pub(crate) mod timer;
 pub(crate) mod transaction;

@@ -1,7 +1,7 @@
-//! The engines. Each implements [`Engine`] for the connections to its database.
+//! The engines. Each implements [`Engine`] for the connections to its database: object locks and sequences here, transactions and
+//! semaphores in `operations`.
 //!
-//! `tables` and the modules `.._queries` contain what several engines share. In each folder the modules `sql` and `.._sql`
-//! contain statements that several of its modules run; those of SQLite's transactions are in `sqlite` itself.
+//! `tables` and the modules `.._queries` contain what several engines share; `sql` and `.._sql` the statements of one engine.
 
 #![cfg_attr(
     not(all(feature = "_postgres", feature = "_mysql", feature = "_sqlite")),
@@ -53,8 +53,7 @@ pub trait Engine: TransactionBackend + SemaphoreBackend {
     /// Runs the pending migrations while no other session does. No transaction is open. Returns their versions.
     async fn migrate(&mut self) -> Result<Vec<String>, Error>;
 
-    /// Begins a transaction at READ COMMITTED (SQLite: immediate) and acquires the locks in it. Leaves no transaction
-    /// open unless the locks are acquired.
+    /// Begins a transaction at READ COMMITTED (SQLite: immediate), and acquires the locks in it or leaves none open.
     async fn begin_with_locks(&mut self, request: &Request) -> Result<LockOutcome, Error>;
 
     async fn lock_in_transaction(&mut self, request: &Request) -> Result<LockOutcome, Error>;
@@ -127,6 +126,15 @@ pub trait HasBlockingEngine: HasEngine + Connection {
 pub trait HasAsyncEngine: HasEngine + crate::link::Link {}
 
 macro_rules! has_engine {
+    // A connection of diesel-async, and the wrapper by which an application blocks on it.
+    (async $conn:ty, $engine:ident, in_process: $in_process:expr) => {
+        crate::engine::has_engine!(HasAsyncEngine: $conn, $engine, in_process: $in_process);
+        crate::engine::has_engine!(
+            HasBlockingEngine: diesel_async::async_connection_wrapper::AsyncConnectionWrapper<$conn, B>,
+            $engine, in_process: $in_process;
+            <B: diesel_async::async_connection_wrapper::BlockOn + Send>
+        );
+    };
     ($kind:ident: $conn:ty, $engine:ident, in_process: $in_process:expr $(; $($generic:tt)*)?) => {
         impl $($($generic)*)? crate::engine::HasEngine for $conn {
             const IN_PROCESS: bool = $in_process;

@@ -1,19 +1,149 @@
-//! The details of errors that [`Error`] contains.
+//! Checks names, ids and texts against their limits. The errors of these checks, and of pools, are parts of [`Error`].
 
 #[cfg(feature = "_async_pool")]
-pub(crate) mod async_pool;
+mod async_pool;
 pub(crate) mod classify;
 pub(crate) mod conversions;
 pub(crate) mod definition;
-mod invalid;
 pub mod limits;
-mod predicates;
 pub(crate) mod texts;
 pub(crate) mod wait;
 
+use std::fmt;
+
 use crate::error::definition::Error;
+use crate::error::limits::{MAX_ID_CHARS, MAX_NAME_CHARS};
 
 #[cfg(feature = "_async_pool")]
 pub use crate::error::async_pool::{AsyncPoolError, PoolStep};
 
-pub use crate::error::invalid::{InvalidName, InvalidObjectId, NameKind};
+/// The kind of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NameKind {
+    /// A semaphore.
+    Semaphore,
+    /// The holder of a slot. May be empty.
+    Holder,
+    /// A sequence.
+    Sequence,
+    /// The key of a sequence ([`Sequence::for_key`](crate::Sequence::for_key)).
+    SequenceKey,
+}
+
+impl NameKind {
+    /// Checks a name of this kind.
+    pub(crate) fn check(self, text: &str) -> Result<(), InvalidName> {
+        if text.is_empty() && self != Self::Holder {
+            return Err(InvalidName::Empty { subject: self });
+        }
+        let (subject, chars) = (self, text.chars().count());
+        if text.contains('\0') {
+            let text = text.to_owned();
+            return Err(InvalidName::Nul { subject, text });
+        }
+        if chars > MAX_NAME_CHARS {
+            let text = text.to_owned();
+            return Err(InvalidName::TooLong {
+                subject,
+                text,
+                chars,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for NameKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Semaphore => "the name of a semaphore",
+            Self::Holder => "the text of a holder",
+            Self::Sequence => "the name of a sequence",
+            Self::SequenceKey => "the key of a sequence",
+        })
+    }
+}
+
+/// The rule that a name breaks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidName {
+    /// The name is empty.
+    #[error("{subject} has 1 to {MAX_NAME_CHARS} characters; this one is empty")]
+    Empty {
+        /// The kind of the name.
+        subject: NameKind,
+    },
+    /// The text is longer than [`MAX_NAME_CHARS`].
+    #[error("{subject} has at most {MAX_NAME_CHARS} characters; this one has {chars}: {text:?}")]
+    TooLong {
+        /// The kind of the name.
+        subject: NameKind,
+        /// The text.
+        text: String,
+        /// Its length in characters.
+        chars: usize,
+    },
+    /// The text contains a NUL character, which PostgreSQL can't store.
+    #[error("{subject} has no NUL character; this one has one: {text:?}")]
+    Nul {
+        /// The kind of the name.
+        subject: NameKind,
+        /// The text.
+        text: String,
+    },
+}
+
+/// The rule that an object id breaks.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidObjectId {
+    /// The id is empty.
+    #[error("an object id has 1 to {MAX_ID_CHARS} characters; this one is empty")]
+    Empty,
+    /// The id is longer than [`MAX_ID_CHARS`].
+    #[error("an object id has 1 to {MAX_ID_CHARS} characters; this one has {chars}: {id:?}")]
+    TooLong {
+        /// The id.
+        id: String,
+        /// Its length in characters.
+        chars: usize,
+    },
+    /// The id contains a NUL character, which PostgreSQL can't store.
+    #[error("an object id has no NUL character; this one has one: {id:?}")]
+    Nul {
+        /// The id.
+        id: String,
+    },
+    /// The entity given to [`ObjectId::new`](crate::ObjectId::new) contains `:`, so that another pair could give the same id.
+    #[error("the entity of an object id has no ':'; this one has one: {entity:?}")]
+    EntityWithColon {
+        /// The entity's name.
+        entity: String,
+    },
+    /// The entity or the key given to [`ObjectId::new`](crate::ObjectId::new) is empty.
+    #[error("an object id of entity and key needs both; one is empty: {id:?}")]
+    EmptyPart {
+        /// Entity and key, with the `:` between.
+        id: String,
+    },
+}
+
+impl InvalidObjectId {
+    pub(crate) fn check(id: &str) -> Result<(), Self> {
+        if id.is_empty() {
+            return Err(Self::Empty);
+        }
+        if id.contains('\0') {
+            let id = id.to_owned();
+            return Err(Self::Nul { id });
+        }
+        let chars = id.chars().count();
+        if chars > MAX_ID_CHARS {
+            let id = id.to_owned();
+            return Err(Self::TooLong { id, chars });
+        }
+        Ok(())
+    }
+}

@@ -1,8 +1,116 @@
-//! What runs in the background: renewals, elections, timers.
+//! What runs in the background: renewals, elections, timers. Here is what elections and timers have in common: when a node stops,
+//! and which errors it survives.
 
 pub(crate) mod candidate;
 pub(crate) mod guard;
-pub(crate) mod participant;
 pub(crate) mod renewer;
 pub(crate) mod timer_job;
 pub(crate) mod timer_node;
+
+use std::time::Duration;
+
+use crate::acts::slot_queue::POLL_INTERVAL;
+use crate::jobs::renewer::Renewer;
+use crate::pools::lender::Lender;
+use crate::rt::backoff;
+use crate::rt::stop_token::StopToken;
+use crate::{Error, LeaseOptions, Semaphore};
+
+/// The pauses after errors that follow each other.
+const MIN_PAUSE: Duration = Duration::from_millis(200);
+const MAX_PAUSE: Duration = Duration::from_secs(10);
+
+/// A node that calls `run_as_leader` or `run_on_timer`.
+pub(crate) struct Participant<'a, L> {
+    pub(crate) renewer: Renewer<L>,
+    pub(crate) semaphore: &'a Semaphore,
+    pub(crate) lease: &'a LeaseOptions,
+    /// Of the renewer: stopped when the node is to stop.
+    pub(crate) stop: StopToken,
+    failures: u32,
+}
+
+impl<'a, L: Lender> Participant<'a, L> {
+    /// Checks the arguments. Sends nothing.
+    pub(crate) fn new(
+        renewer: &Renewer<L>,
+        semaphore: &'a Semaphore,
+        lease: &'a LeaseOptions,
+    ) -> Result<Self, Error> {
+        semaphore.validate()?;
+        lease.check()?;
+        renewer.check_interval()?;
+        Ok(Self {
+            renewer: renewer.clone(),
+            semaphore,
+            lease,
+            stop: renewer.stop().cloned().unwrap_or_default(),
+            failures: 0,
+        })
+    }
+
+    /// Pauses after a slot that was lost before its use: a lease that is too short would be granted again and again.
+    pub(crate) async fn pause_after_loss(&self) {
+        let time = self.renewer.interval().min(POLL_INTERVAL);
+        self.stop.pause(time).await;
+    }
+
+    pub(crate) fn succeeded(&mut self) {
+        self.failures = 0;
+    }
+
+    /// Logs an error that may pass, and pauses. Returns other errors.
+    pub(crate) async fn survive(&mut self, error: Error) -> Result<(), Error> {
+        let pause = pause_after(&mut self.failures, error, self.semaphore.name())?;
+        self.stop.pause(pause).await;
+        Ok(())
+    }
+}
+
+fn pause_after(failures: &mut u32, error: Error, semaphore: &str) -> Result<Duration, Error> {
+    if !may_pass(&error) {
+        return Err(error);
+    }
+    let pause = backoff::jittered(backoff::growing(*failures, MIN_PAUSE, MAX_PAUSE));
+    *failures = failures.saturating_add(1);
+    tracing::warn!(semaphore, failures = *failures, ?pause, %error, "no slot requested: error; retrying");
+    Ok(pause)
+}
+
+/// Whether the same request may succeed later although neither the program nor the database's schema changes.
+fn may_pass(error: &Error) -> bool {
+    error.is_busy()
+        || error.is_retryable()
+        || matches!(
+            error,
+            Error::Database(_)
+                | Error::ReadOnly { .. }
+                | Error::OutcomeUnknown { .. }
+                | Error::TransactionAborted { .. }
+                | Error::SlotLost { .. }
+                | Error::LockTableFull { .. }
+        )
+}
+
+#[cfg(all(test, feature = "_async_pool"))]
+mod tests {
+    use super::*;
+    use crate::error::AsyncPoolError;
+
+    #[test]
+    fn error_of_a_pool_is_retried_unless_the_pool_is_closed() {
+        let mut failures = 0;
+        let (waited, step) = (None, None);
+        let timed_out = AsyncPoolError::TimedOut { waited, step };
+        for error in [timed_out, AsyncPoolError::Hook("no answer".into())] {
+            assert!(pause_after(&mut failures, error.into(), "leader").is_ok());
+        }
+        for error in [
+            AsyncPoolError::Closed,
+            AsyncPoolError::Other("no runtime".into()),
+        ] {
+            let result = pause_after(&mut failures, error.into(), "leader");
+            assert!(matches!(result, Err(Error::AsyncPool(_))), "{result:?}");
+        }
+    }
+}

@@ -17,7 +17,7 @@
 //! | a transaction that deadlocks or fails to serialize | [`run_transaction`] with a [`RetryPolicy`] |
 //!
 //! The [guide] has a chapter for each. The [README][which] says when to use something else. [Guarantees] lists what each engine
-//! promises. The [glossary] explains the terms, and [Coming from another library] compares the calls of ShedLock, Spring's
+//! promises. The [glossary] explains the terms. [Coming from another library] compares the calls of ShedLock, Spring's
 //! `JdbcLockRegistry`, `DistributedLock`, advisory locks, Redis locks and unique jobs.
 //!
 //! # Object locks
@@ -29,7 +29,6 @@
 //! use diesel::prelude::*;
 //! use diesel_locks::prelude::*;
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut conn = SqliteConnection::establish(":memory:")?;
 //! diesel_locks::migrate(&mut conn)?; // when the application starts
 //!
@@ -39,141 +38,102 @@
 //!     # let _ = conn;
 //!     Ok(())
 //! })?;
-//! # Ok(())
-//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # Semaphores
 //!
-//! A semaphore limits the number of concurrent holders across all servers. There are two kinds of slot. A leased slot
-//! expires unless it is renewed, outlives transactions, and has a [fence](Slot::fence). A slot of a transaction is held
-//! until the transaction ends.
+//! A semaphore limits the number of concurrent holders across all servers. A leased slot expires unless it is renewed, outlives
+//! transactions, and has a [fence](Slot::fence). A slot of a transaction is held until the transaction ends.
 //!
 //! ```
-//! use diesel_locks::SlotRenewer;
 //! use diesel_locks::prelude::*;
+//! use diesel_locks::{Error, SlotRenewer};
 //! use std::time::Duration;
 //!
 //! const COLLATE: Semaphore = Semaphore::from_static("collate-logs", 10);
 //!
 //! # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
-//! # fn main() -> Result<(), diesel_locks::Error> {
 //! # let directory = tempfile::tempdir().expect("a directory");
-//! # let renewer_pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
-//! // When the application starts, with an r2d2 pool of two connections. The application's work uses another pool.
-//! diesel_locks::migrate(&mut renewer_pool.get()?)?;
-//! let renewer = SlotRenewer::new(renewer_pool);
-//!
-//! // Leases a slot, renews it while the closure runs, and releases it when the closure returns or panics.
+//! # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
+//! # diesel_locks::migrate(&mut pool.get()?)?;
+//! let renewer = SlotRenewer::new(pool); // when the application starts, with a pool of its own of two connections
 //! let lease = LeaseOptions::new(Duration::from_secs(30));
-//! let collated = renewer.try_run(&COLLATE, &lease, |guard| -> diesel_locks::Result<_> {
-//!     let mut files = 0;
-//!     while files < 3 {
-//!         guard.ensure_held()?; // returns an error if the lease is lost
-//!         files += 1; // a step of the work, one of at most ten at a time
-//!     }
-//!     Ok(files)
+//! // Renews the lease while the closure runs, and releases the slot when it returns or panics.
+//! let collated = renewer.try_run(&COLLATE, &lease, |guard| {
+//!     guard.ensure_held()?; // before each step of the work: an error if the lease is lost
+//!     Ok::<_, Error>("collated")
 //! })?;
-//! assert_eq!(collated, Some(3)); // `None`: all ten slots are held
-//! # Ok(())
-//! # }
+//! assert!(collated.is_some()); // `None`: all ten slots are held
+//! # Ok::<(), Error>(())
 //! ```
 //!
 //! # Sequences and transactions
 //!
-//! A number of a gap-free sequence belongs to the transaction that drew it. A transaction of this crate can
-//! have an isolation level of its own, and with a [`RetryPolicy`] it is retried when the database aborts it.
-//!
-//! ```
-//! use diesel::prelude::*;
-//! use diesel_locks::RetryPolicy;
-//! use diesel_locks::prelude::*;
-//!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let mut conn = SqliteConnection::establish(":memory:")?;
-//! # diesel_locks::migrate(&mut conn)?;
-//! let retried = TransactionOptions::new().retry(RetryPolicy::max_attempts(5));
-//! let number = conn.run_transaction(retried, |conn| {
-//!     conn.next_number(&Sequence::new("pass").for_key(4711)) // of the meeting 4711
-//! })?;
-//! assert_eq!(number, 1);
-//! # Ok(())
-//! # }
-//! ```
+//! A number of a gap-free sequence belongs to the transaction that drew it ([example](SequenceExt)). A transaction of this crate
+//! can have an isolation level of its own, and with a [`RetryPolicy`] it is retried when the database aborts it
+//! ([example](TransactionExt)).
 //!
 //! # Where to find what
 //!
-//! | | on a connection | on a pool (features `r2d2`, `bb8`, `deadpool`) | waits | limit of the wait if none is set |
-//! |---|---|---|---|---|
-//! | object lock | [`with_object_lock`], [`lock_object`] | `LockPool::with_object_lock` | yes | connection: none; pool: the time for which it waits for a connection |
-//! | | [`try_with_object_lock`], [`try_lock_object`] | | no | |
-//! | leased slot | [`acquire_slot`] returns a [`Slot`] | `SlotRenewer::acquire` returns a `SlotGuard` | yes | a [`Wait`] is required |
-//! | | [`try_acquire_slot`] returns a [`Slot`] | `SlotRenewer::try_acquire` returns a `SlotGuard`, `SlotRenewer::try_run` calls a closure | no | |
-//! | leader; job on a timer | | `SlotRenewer::run_as_leader`, `run_on_timer` call a closure | yes | none; they end by a `StopToken` |
-//! | slot of a transaction | [`with_slot`] | `LockPool::with_slot` | yes | a [`Wait`] is required |
-//! | | [`try_with_slot`] | `LockPool::try_with_slot` | no | |
-//! | number | [`next_number`] | | yes | the session's `lock_timeout` or the like |
+//! | | on a connection | on a pool (features `r2d2`, `bb8`, `deadpool`) |
+//! |---|---|---|
+//! | object lock | [`with_object_lock`], [`lock_object`]; without a wait [`try_with_object_lock`], [`try_lock_object`] | `LockPool::with_object_lock` |
+//! | leased slot | [`acquire_slot`], [`try_acquire_slot`]: a [`Slot`] | `SlotRenewer::acquire`, `try_acquire`: a `SlotGuard`; `try_run`: a closure |
+//! | leader; job on a timer | | `SlotRenewer::run_as_leader`, `run_on_timer` |
+//! | slot of a transaction | [`with_slot`], [`try_with_slot`] | `LockPool::with_slot`, `try_with_slot` |
+//! | number | [`next_number`] | |
 //!
-//! - The traits have the methods of connections: [`ObjectLockExt`], [`SemaphoreExt`], [`SequenceExt`], [`TransactionExt`], and for an
-//!   operator [`InspectExt`]. They are implemented for Diesel's `PgConnection`, `MysqlConnection` and `SqliteConnection`, and for an
-//!   application's enum of connections or wrapper of one (`ConnectionWrapper`). An r2d2 `PooledConnection` has the methods through
-//!   its connection, and closures get that connection.
-//! - With the features for diesel-async, `AsyncPgConnection`, `AsyncMysqlConnection` and `SyncConnectionWrapper<SqliteConnection>`
-//!   have the same methods, with `async` closures, by the traits `AsyncObjectLockExt`, `AsyncSemaphoreExt`, `AsyncSequenceExt`,
-//!   `AsyncTransactionExt` and `AsyncInspectExt`. [With diesel-async] shows what is different, `closures` the bounds for functions
-//!   that pass on a closure, `operation::dropped_futures` what happens when a future is dropped.
-//! - Over a pool: `LockPool` waits without a connection, `SlotRenewer` renews slots, `Shutdown` ends both when the process is to end.
-//! - [`Error`]: one error type for all engines, with a table of the errors of each method. [`Result`] names it at a
-//!   closure.
+//! - Connections have the methods by the traits [`ObjectLockExt`], [`SemaphoreExt`], [`SequenceExt`], [`TransactionExt`], and for
+//!   an operator [`InspectExt`]: Diesel's `PgConnection`, `MysqlConnection` and `SqliteConnection`, an application's enum of
+//!   connections or wrapper of one (`ConnectionWrapper`), and by its connection an r2d2 `PooledConnection`.
+//! - Connections of diesel-async have the same methods, with `async` closures, by `AsyncObjectLockExt` and so on.
+//!   [With diesel-async] shows what is different, `closures` the bounds for functions that pass on a closure,
+//!   `operation::dropped_futures` what happens when a future is dropped.
+//! - `LockPool` waits without a connection, `SlotRenewer` renews slots, `Shutdown` ends both when the process is to end.
+//! - [`Error`]: one error type for all engines, with a table of the errors of each method.
 //! - [`operation`]: [when each method blocks](operation::blocking), [events](operation::events) for logs and metrics,
 //!   [GRANTs](operation::privileges), [SQLite](operation::sqlite), [PgBouncer](operation::pgbouncer).
-//! - [`migrate`], [`migrations`]: the tables. [`assume_single_writer`]: for a cluster with several writable nodes of which the
-//!   application uses one.
-//! - [`prelude`]: what an application imports. [`chrono`] and [`uuid`] are re-exported: their types stand in signatures.
+//! - [`migrate`], [`migrations`]: the tables. [`assume_single_writer`]: for a cluster with several writable nodes.
+//! - [`chrono`] and [`uuid`] are re-exported: their types stand in signatures.
 //!
 //! # In tests
 //!
-//! Diesel's `begin_test_transaction` opens a transaction that stays open. In it `run_transaction`, [`migrate`], `raise_fences`
-//! and the methods that purge or register (also the asynchronous ones) return [`Error::AlreadyInTransaction`], and the first use
-//! of a semaphore [`Error::NotRegistered`]: migrate and register before it begins. On MySQL and MariaDB, at their default
-//! isolation level, locks and slots return [`Error::UnsuitableIsolation`]: set the session to READ COMMITTED first, or give each
-//! test its own database.
+//! In the transaction that Diesel's `begin_test_transaction` opens, `run_transaction`, [`migrate`], `raise_fences` and the methods
+//! that purge or register return [`Error::AlreadyInTransaction`], and the first use of a semaphore [`Error::NotRegistered`]:
+//! migrate and register before it begins. On MySQL and MariaDB, at their default isolation level, locks and slots return
+//! [`Error::UnsuitableIsolation`]: set the session to READ COMMITTED first, or give each test its own database.
 //!
-//! To test code that takes a pool, give the pool one connection (`max_size(1)`), so that all of the test runs in the
-//! transaction of that connection. A second request then waits until the first one has returned the connection. A database
-//! `:memory:` of SQLite belongs to one connection, so it needs such a pool too:
+//! To test code that takes a pool, give the pool one connection, as a database `:memory:` of SQLite needs too: all of the test runs
+//! in the transaction of that connection, and a second request waits until the first one has returned it.
 //!
 //! ```
 //! use diesel::SqliteConnection;
 //! use diesel_async::AsyncConnection;
-//! use diesel_async::pooled_connection::AsyncDieselConnectionManager;
-//! use diesel_async::pooled_connection::deadpool::Pool;
+//! use diesel_async::pooled_connection::{AsyncDieselConnectionManager, deadpool::Pool};
 //! use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
-//! use diesel_locks::LockPool;
 //! use diesel_locks::prelude::*;
+//! use diesel_locks::{LockPool, Result};
 //!
-//! const REPORTS: Semaphore = Semaphore::from_static("reports", 5);
+//! # #[tokio::main]
+//! # async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+//! let manager = AsyncDieselConnectionManager::<SyncConnectionWrapper<SqliteConnection>>::new(":memory:");
+//! let pool = Pool::builder(manager).max_size(1).build()?;
+//! let mut conn = pool.get().await?;
+//! diesel_locks::migrate_async(&mut conn).await?;
+//! let reports = Semaphore::new("reports", 5);
+//! conn.register_semaphores([&reports]).await?;
+//! conn.begin_test_transaction().await?;
+//! drop(conn); // returns it to the pool, and leaves the transaction open
 //!
-//! #[tokio::main]
-//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     let manager = AsyncDieselConnectionManager::<SyncConnectionWrapper<SqliteConnection>>::new(":memory:");
-//!     let pool = Pool::builder(manager).max_size(1).build()?;
-//!     let mut conn = pool.get().await?;
-//!     diesel_locks::migrate_async(&mut conn).await?;
-//!     conn.register_semaphores(&[REPORTS]).await?;
-//!     conn.begin_test_transaction().await?;
-//!     drop(conn); // returns it to the pool, and leaves the transaction open
-//!
-//!     let locks = LockPool::new(pool);
-//!     let id = ObjectId::new("Account", "4711");
-//!     locks.with_object_lock(id, async |_conn| -> diesel_locks::Result<()> { Ok(()) }).await?;
-//!     locks.with_slot(&REPORTS, Wait::No, async |_conn| -> diesel_locks::Result<()> { Ok(()) }).await?;
-//!     Ok(())
-//! }
+//! let locks = LockPool::new(pool);
+//! locks.with_object_lock(ObjectId::new("Account", "4711"), async |_conn| -> Result<()> { Ok(()) }).await?;
+//! locks.with_slot(&reports, Wait::No, async |_conn| -> Result<()> { Ok(()) }).await?;
+//! # Ok(())
+//! # }
 //! ```
 //!
-//! Do not test a renewer in such a transaction: other connections do not see what it has not committed. Give tests of
-//! `SlotRenewer` their own database.
+//! Give tests of `SlotRenewer` their own database: its other connections do not see what such a transaction has not committed.
 //!
 //! # Crate features
 //!
@@ -230,10 +190,19 @@ mod jobs;
 mod link;
 #[cfg(feature = "_pool")]
 mod pools;
-pub mod prelude;
 mod queue;
 mod rt;
 mod values;
+
+/// The names that an application imports: `use diesel_locks::prelude::*;`
+pub mod prelude {
+    #[cfg(feature = "_async")]
+    pub use crate::{AsyncObjectLockExt, AsyncSemaphoreExt, AsyncSequenceExt, AsyncTransactionExt};
+    pub use crate::{
+        LeaseOptions, LockRequest, ObjectId, ObjectLockExt, Semaphore, SemaphoreExt, Sequence,
+        SequenceExt, TransactionExt, TransactionOptions, Wait,
+    };
+}
 
 #[cfg(feature = "_async")]
 pub use crate::api::closures;
@@ -245,27 +214,22 @@ pub use crate::link::nonblocking::postgres::set_cancel_tls;
 pub use chrono;
 pub use uuid;
 
-#[cfg(feature = "_async")]
-pub use crate::api::inspect::AsyncInspectExt;
 pub use crate::api::inspect::InspectExt;
-pub use crate::api::migrate::migrate;
-#[cfg(feature = "_async")]
-pub use crate::api::migrate::migrate_async;
-#[cfg(feature = "_async")]
-pub use crate::api::object_lock::AsyncObjectLockExt;
 pub use crate::api::object_lock::ObjectLockExt;
-#[cfg(feature = "_async")]
-pub use crate::api::semaphore::AsyncSemaphoreExt;
 pub use crate::api::semaphore::SemaphoreExt;
-#[cfg(feature = "_async")]
-pub use crate::api::sequence::AsyncSequenceExt;
 pub use crate::api::sequence::SequenceExt;
-pub use crate::api::single_writer::assume_single_writer;
-#[cfg(feature = "_async")]
-pub use crate::api::single_writer::assume_single_writer_async;
-#[cfg(feature = "_async")]
-pub use crate::api::transaction::AsyncTransactionExt;
+pub use crate::api::setup::assume_single_writer;
+pub use crate::api::setup::migrate;
 pub use crate::api::transaction::TransactionExt;
+#[cfg(feature = "_async")]
+pub use crate::api::{
+    inspect::AsyncInspectExt,
+    object_lock::AsyncObjectLockExt,
+    semaphore::AsyncSemaphoreExt,
+    sequence::AsyncSequenceExt,
+    setup::{assume_single_writer_async, migrate_async},
+    transaction::AsyncTransactionExt,
+};
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub use crate::engine::wrapper::{ConnectionWrapper, InnerConnection};
 pub use crate::error::conversions::Result;
@@ -276,20 +240,18 @@ pub use crate::pools::lender::{Async, AsyncPool};
 pub use crate::values::held_object_lock::{HeldObjectLock, LockSession, LockWaiter};
 pub use crate::values::lease::LeaseOptions;
 pub use crate::values::list_options::ListOptions;
-pub use crate::values::lock_request::{LockOutcome, LockRequest, Retention};
-pub use crate::values::object_id::ObjectId;
+pub use crate::values::lock_request::{LockOutcome, LockRequest, ObjectId, Retention};
 pub use crate::values::retry_policy::{RetryPolicy, TransactionError};
-pub use crate::values::semaphore::{Semaphore, SemaphoreInfo};
 pub use crate::values::sequence::{Sequence, SequenceInfo};
-pub use crate::values::slot::{LeaseState, Slot, SlotInfo};
+pub use crate::values::slot::{LeaseState, Semaphore, SemaphoreInfo, Slot, SlotInfo};
 pub use crate::values::transaction_options::{IsolationLevel, TransactionOptions};
 #[cfg(any(feature = "r2d2", feature = "bb8", feature = "deadpool"))]
 pub use crate::{
     api::lock_pool::LockPool,
+    api::recurring::Tick,
     api::shutdown::{Shutdown, Unfinished},
     api::slot_guard::{ActiveSlot, SlotGuard},
     api::slot_renewer::SlotRenewer,
-    api::timer::Tick,
     jobs::timer_job::TimerJob,
     pools::lender::{Blocking, Pool, Style},
     rt::stop_token::{StopOnDrop, StopToken},

@@ -22,13 +22,11 @@ pub(crate) mod depth;
     feature = "_async_pool"
 ))]
 pub(crate) mod dropped;
-pub(crate) mod entered;
 #[cfg(feature = "_async")]
 pub(crate) mod nonblocking;
 pub(crate) mod raw_sql;
 
 use std::future::ready;
-use std::num::NonZero;
 
 use diesel::backend::Backend;
 use diesel::connection::TransactionManagerStatus;
@@ -41,8 +39,7 @@ use diesel::{OptionalExtension, QueryResult};
 pub trait Link: Sized + Send {
     type Backend: Backend;
 
-    /// Whether [`status`](Self::status) follows the server when the application ends a transaction by its own SQL, and when
-    /// an error aborts it.
+    /// Whether [`status`](Self::status) follows the server when SQL of the application ends a transaction, or an error aborts it.
     const KNOWS_SERVER_STATE: bool = false;
 
     /// A statement to send before others outside of a transaction, which fails in one that Diesel does not count. For
@@ -155,42 +152,31 @@ pub(crate) trait On<DB: Backend>: Link<Backend = DB> {}
 
 impl<C: Link> On<C::Backend> for C {}
 
-/// Commits the innermost transaction, or rolls it back after an error, which takes precedence over an error of the rollback.
-/// For transactions that run nothing of the application.
+/// Commits the innermost transaction, or rolls it back after an error, which takes precedence over an error of the rollback:
+/// if that fails, Diesel marks the connection as broken. For transactions that run nothing of the application.
 pub(crate) async fn end<T, E>(conn: &mut impl Link, work: Result<T, E>) -> Result<T, E>
 where
     E: From<diesel::result::Error>,
 {
-    match &work {
-        Ok(_) => commit(conn).await?,
-        Err(_) => roll_back(conn).await,
-    }
-    work
-}
-
-/// Rolls back the innermost transaction after an error, which takes precedence over one of the rollback. If the rollback
-/// fails, Diesel marks the connection as broken.
-pub(crate) async fn roll_back(conn: &mut impl Link) {
-    if let Err(error) = conn.roll_back().await {
+    if work.is_ok() {
+        conn.commit().await.map_err(|error| match error {
+            // Diesel's rollback after it has failed too.
+            diesel::result::Error::RollbackErrorOnCommit { commit_error, .. } => *commit_error,
+            error => error,
+        })?;
+    } else if let Err(error) = conn.roll_back().await {
         tracing::warn!(%error, "rollback failed");
     }
-}
-
-/// Commits the innermost transaction. Returns the error of COMMIT, also if Diesel's rollback after it has failed too.
-pub(crate) async fn commit(conn: &mut impl Link) -> QueryResult<()> {
-    conn.commit().await.map_err(|error| match error {
-        diesel::result::Error::RollbackErrorOnCommit { commit_error, .. } => *commit_error,
-        error => error,
-    })
+    work
 }
 
 /// Releases the innermost savepoint. When that fails and Diesel counts the savepoint no longer, rolls back to it, so that
 /// the transaction around it is usable and does not commit what the savepoint contains.
 pub(crate) async fn release(conn: &mut impl Link) -> QueryResult<()> {
-    let before = depth(conn);
+    let outer = depth::counted(conn.status()).map_or(0, |before| before.saturating_sub(1));
     let released = conn.commit().await;
-    let outer = before.saturating_sub(1);
-    if released.is_err() && outer > 0 && depth(conn) == outer {
+    let is_outer = depth::counted(conn.status()).is_ok_and(|now| now == outer);
+    if released.is_err() && outer > 0 && is_outer {
         // Diesel's name for it. It does not exist if the database has ended the transaction.
         let undo = format!("ROLLBACK TO SAVEPOINT diesel_savepoint_{outer}");
         if let Err(error) = conn.batch(&undo).await {
@@ -198,10 +184,4 @@ pub(crate) async fn release(conn: &mut impl Link) -> QueryResult<()> {
         }
     }
     released
-}
-
-/// The number of open transactions, savepoints included; 0 on a connection that is marked as broken.
-fn depth(conn: &mut impl Link) -> u32 {
-    let depth = conn.status().transaction_depth();
-    depth.ok().flatten().map_or(0, NonZero::get)
 }

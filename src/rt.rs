@@ -39,15 +39,7 @@ use std::time::{Duration, Instant};
 /// server that is only slow.
 pub(crate) const LATEST_ANSWER: Duration = Duration::from_secs(2);
 
-/// What is waited for. It is dropped when the wait has ended or is given up.
-pub(crate) trait Event: Send {
-    type Value;
-
-    /// Returns whether the event has come. If not, it wakes the waker of the last call, once, when it is to be polled again.
-    fn poll(&mut self, waker: &Waker) -> Polled<Self::Value>;
-}
-
-#[derive(Debug, PartialEq, Eq)]
+/// Whether what is waited for has come.
 pub(crate) enum Polled<T> {
     Ready(T),
     Pending {
@@ -95,13 +87,14 @@ pub(crate) async fn pause(time: Duration) {
     }
 }
 
-/// Waits for the event. Polls it once at the beginning, when its waker is woken, and at the time that it has returned.
-pub(crate) async fn wait<E: Event>(mut event: E) -> E::Value {
+/// Waits until `poll` is ready. Calls it once at the beginning, when its waker is woken, and at the time that it has returned.
+/// When it is to be called again before, it has the waker of its last call woken, once.
+pub(crate) async fn wait<T>(mut poll: impl FnMut(&Waker) -> Polled<T> + Send) -> T {
     if blocks().await {
-        return wait_with_thread(&mut event);
+        return wait_with_thread(&mut poll);
     }
     #[cfg(feature = "_async")]
-    return task::wait(&mut event).await;
+    return task::wait(&mut poll).await;
     #[cfg(not(feature = "_async"))]
     unreachable!("there are no tasks");
 }
@@ -132,12 +125,12 @@ pub(crate) async fn answers_within<T: Send>(
     unreachable!("there are no tasks, which have {limit:?} and {silence:?}");
 }
 
-fn wait_with_thread<E: Event>(event: &mut E) -> E::Value {
+fn wait_with_thread<T>(mut poll: impl FnMut(&Waker) -> Polled<T>) -> T {
     let waker = THIS_THREAD
         .try_with(Waker::clone)
         .unwrap_or_else(|_| thread_waker());
     loop {
-        match event.poll(&waker) {
+        match poll(&waker) {
             Polled::Ready(value) => return value,
             Polled::Pending { until: None } => thread::park(),
             Polled::Pending { until: Some(time) } => {
@@ -188,9 +181,20 @@ pub(crate) async fn caught<T>(future: impl Future<Output = T>) -> thread::Result
 pub(crate) mod tests {
     use std::cell::Cell;
     use std::future::pending;
-    use std::sync::mpsc::{Sender, channel};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::mpsc::channel;
 
     use super::*;
+
+    /// Counts the calls of its wakers.
+    #[derive(Default)]
+    pub(crate) struct Wakes(pub(crate) AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
 
     /// Enters a runtime whose timers never end, for futures that a test polls by hand.
     #[cfg(feature = "_async")]
@@ -227,46 +231,31 @@ pub(crate) mod tests {
         assert_eq!(panic.downcast_ref(), Some(&"second poll"));
     }
 
-    /// Ready when the flag is set. Sends its waker to the test at each poll.
-    struct Flag<'a> {
-        set: &'a Mutex<bool>,
-        polls: Sender<Waker>,
-    }
-
-    impl Event for Flag<'_> {
-        type Value = ();
-
-        fn poll(&mut self, waker: &Waker) -> Polled<()> {
-            let set = *self.set.lock().expect("no panic");
-            let _ = self.polls.send(waker.clone());
-            if set {
+    #[test]
+    fn thread_waits_until_it_is_woken_and_the_event_has_come() {
+        let set = AtomicBool::new(false);
+        let (sender, polls) = channel();
+        let event = |waker: &Waker| {
+            let is_set = set.load(Ordering::SeqCst);
+            let _ = sender.send(waker.clone());
+            if is_set {
                 Polled::Ready(())
             } else {
                 Polled::Pending { until: None }
             }
-        }
-    }
-
-    #[test]
-    fn thread_waits_until_it_is_woken_and_the_event_has_come() {
-        let set = Mutex::new(false);
-        let (sender, polls) = channel();
+        };
         thread::scope(|scope| {
-            let flag = Flag {
-                set: &set,
-                polls: sender,
-            };
-            let waiter = scope.spawn(|| block_on(wait(flag)));
+            let waiter = scope.spawn(|| block_on(wait(event)));
             // Woken without the event, it waits on.
             polls.recv().expect("a first poll").wake();
             let waker = polls.recv().expect("a second poll");
             assert!(!waiter.is_finished());
-            *set.lock().expect("no panic") = true;
+            set.store(true, Ordering::SeqCst);
             waker.wake();
             waiter.join().expect("no panic");
         });
         // The thread may also wake for no reason, but it does not poll without a wake again and again.
-        assert!(polls.iter().count() < 10);
+        assert!(polls.try_iter().count() < 10);
     }
 
     /// A task that waits beside others, in a thread that blocks: the innermost of them tells how.

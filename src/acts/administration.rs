@@ -3,14 +3,13 @@
 use std::borrow::Borrow;
 use std::time::Duration;
 
-use crate::acts::holding::assert_open_if_in_transaction;
 use crate::acts::slot_attempts::create_slots;
 use crate::acts::slot_queue;
+use crate::acts::transaction::{assert_open_if_in_transaction, outside};
 use crate::engine::Engine;
 use crate::engine::slots::RaiseOutcome;
 use crate::error::NameKind;
 use crate::error::limits::LONGEST_LEASE;
-use crate::link::depth;
 use crate::values::lease;
 use crate::{Error, Semaphore};
 
@@ -71,14 +70,3 @@ pub(crate) async fn raise_fences(engine: &mut dyn Engine, by: Duration) -> Resul
 }
 
 const OTHERS_WAIT: &str = "others would have to wait for its end";
-
-pub(crate) fn outside(
-    engine: &mut dyn Engine,
-    method: &'static str,
-    reason: &'static str,
-) -> Result<(), Error> {
-    if depth::depth(engine.status())? > 0 {
-        return Err(Error::AlreadyInTransaction { method, reason });
-    }
-    Ok(())
-}

@@ -1,8 +1,6 @@
 //! What happens when the future of a method is dropped before it is ready: [`CancelGuard`] has the engine abandon the connection
 //! (`TransactionBackend::abandon`), whose link sends what ends the work on the server (`Link::abandon`, `link::dropped`).
 
-#[cfg(feature = "_async_pool")]
-use crate::link::dropped;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
@@ -13,7 +11,9 @@ use crate::Error;
 use crate::engine::{Engine, HasEngine};
 use crate::link::depth;
 use crate::link::depth::{depth, mark_broken};
-#[cfg(feature = "_pool")]
+#[cfg(feature = "_async_pool")]
+pub(crate) use crate::link::dropped::counted;
+#[cfg(all(feature = "_pool", not(feature = "_async_pool")))]
 use crate::rt::activity::Activity;
 
 /// What a method uses: a connection of the application, to call a closure, or else its engine.
@@ -143,16 +143,7 @@ impl<U: Used + ?Sized> Drop for CancelGuard<'_, U> {
     }
 }
 
-/// A future that has an activity count what it leaves when it is dropped, until that has ended. Not an `async fn`, whose future
-/// would have room for the one that it gets beside the box in which it puts it.
-#[cfg(feature = "_async_pool")]
-pub(crate) fn counted<T, F: Future<Output = T> + Send>(
-    activity: &Activity,
-    future: F,
-) -> dropped::Counted<F> {
-    dropped::Counted::new(activity, future)
-}
-
+/// Without asynchronous pools no future is dropped early, so there is nothing to count.
 #[cfg(all(feature = "_pool", not(feature = "_async_pool")))]
 pub(crate) fn counted<T, F: Future<Output = T> + Send>(_: &Activity, future: F) -> F {
     future

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::acts::holding::assert_in_transaction;
+use crate::acts::transaction::assert_in_transaction;
 use crate::engine::Engine;
 use crate::engine::operations::DrawRequest;
 use crate::{Error, Sequence};

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::acts::slot_queue;
+use crate::acts::transaction::{assert_in_transaction, assert_open_if_in_transaction};
 use crate::engine::Engine;
 use crate::engine::slots::Expiry;
 use crate::error::NameKind;
@@ -65,27 +66,9 @@ pub(crate) async fn pin(engine: &mut dyn Engine, slot: &Slot) -> Result<(), Erro
     }
 }
 
-fn lost(slot: &Slot) -> Error {
+pub(crate) fn lost(slot: &Slot) -> Error {
     Error::SlotLost {
         semaphore: slot.semaphore.clone(),
         number: slot.number,
     }
-}
-
-/// Fails outside a transaction, and in one that the server has already ended.
-pub(crate) async fn assert_in_transaction(
-    engine: &mut dyn Engine,
-    method: &'static str,
-) -> Result<(), Error> {
-    if depth::depth(engine.status())? == 0 {
-        return Err(Error::NotInTransaction { method });
-    }
-    engine.assert_open().await
-}
-
-pub(crate) async fn assert_open_if_in_transaction(engine: &mut dyn Engine) -> Result<(), Error> {
-    if depth::depth(engine.status())? > 0 {
-        engine.assert_open().await?;
-    }
-    Ok(())
 }

@@ -1,13 +1,12 @@
-//! Runs a closure in a transaction that holds the locks.
+//! Acquires object locks, also in a transaction for a closure; purges kept rows.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use crate::Error;
-use crate::acts::administration::outside;
-use crate::acts::cancel_guard::CancelGuard;
+use crate::acts::cancel_guard::{CancelGuard, unless_dropped};
 use crate::acts::events;
-use crate::acts::transaction::{begin_savepoint, commit_or_rollback};
+use crate::acts::transaction::{begin_savepoint, commit_or_rollback, outside};
 use crate::acts::waiting::answer_in_time;
 use crate::acts::work::Work;
 use crate::engine::ending::roll_back;
@@ -24,7 +23,7 @@ pub(crate) async fn lock(
     if depth(engine.status())? == 0 {
         return Err(Error::NotInTransaction { method });
     }
-    let outcome = in_time(engine, request, false).await;
+    let outcome = unless_dropped!(engine, |engine| in_time(engine, request, false));
     events::record_locks(request, outcome.as_ref().copied());
     outcome
 }
@@ -82,44 +81,20 @@ where
 }
 
 /// Begins a transaction, or a savepoint in the open one, and acquires the locks in it. Leaves neither open unless the locks
-/// are acquired.
+/// are acquired. A rollback of the savepoint releases them where the engine allows it.
 pub(crate) async fn begin(
     engine: &mut dyn Engine,
     request: &Request,
 ) -> Result<LockOutcome, Error> {
-    if depth(engine.status())? > 0 {
-        lock_in_savepoint(engine, request).await
-    } else {
-        engine.begin_with_locks(request).await
+    if depth(engine.status())? == 0 {
+        return engine.begin_with_locks(request).await;
     }
-}
-
-/// Acquires the locks in a savepoint, so that its rollback releases them where the engine allows it.
-async fn lock_in_savepoint(
-    engine: &mut dyn Engine,
-    request: &Request,
-) -> Result<LockOutcome, Error> {
     begin_savepoint(engine).await?;
     let outcome = engine.lock_in_transaction(request).await;
     if !matches!(outcome, Ok(LockOutcome::Acquired)) {
         roll_back(engine).await;
     }
     outcome
-}
-
-/// [`run`] for a request that does not wait: fails with [`Error::Unavailable`] when an object is locked.
-pub(crate) async fn run_or_unavailable<C, T, E, F>(
-    conn: &mut C,
-    request: &Request,
-    f: F,
-) -> Result<T, E>
-where
-    C: HasEngine,
-    for<'r> F: Work<&'r mut C, Result<T, E>>,
-    E: From<Error>,
-{
-    let result = run(conn, request, f).await?;
-    result.ok_or_else(|| request.unavailable().into())
 }
 
 pub(crate) async fn purge(engine: &mut dyn Engine) -> Result<usize, Error> {

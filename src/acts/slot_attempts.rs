@@ -1,18 +1,17 @@
 //! Attempts to acquire a slot, repeated while a free slot is locked or slots are missing.
 
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
 use crate::acts::cancel_guard::{CancelGuard, unless_dropped};
-use crate::acts::transaction;
+use crate::acts::transaction::{self, assert_open_if_in_transaction};
 use crate::engine::Engine;
 use crate::engine::ending;
 use crate::engine::slots::{AttemptContext, AttemptOutcome, BatchOutcome, Grant, LeaseRequest};
 use crate::link::depth;
-use crate::rt;
-use crate::rt::backoff;
-use crate::rt::caught;
+use crate::rt::{self, backoff, caught};
 use crate::{Error, LeaseOptions, Semaphore, Slot};
 
 /// How long an acquisition retries a free slot that is locked before it counts the slot as held.
@@ -58,19 +57,6 @@ pub(crate) async fn acquire(
 ) -> Result<Option<Slot>, Error> {
     semaphore.validate()?;
     lease.check()?;
-    let mut guard = CancelGuard::new(engine)?;
-    guard.release_slot_of(semaphore.name(), token);
-    let slot = caught(lease_slot(&mut *guard, semaphore, lease, token, budget)).await;
-    guard.finish_with(slot)
-}
-
-async fn lease_slot(
-    engine: &mut dyn Engine,
-    semaphore: &Semaphore,
-    lease: &LeaseOptions,
-    token: Uuid,
-    budget: RetryBudget,
-) -> Result<Option<Slot>, Error> {
     let request = LeaseRequest {
         semaphore,
         token: token.into_bytes(),
@@ -78,16 +64,29 @@ async fn lease_slot(
         lease_us: lease.micros()?,
         min_hold_us: lease.min_hold_micros()?,
     };
-    let in_transaction = depth::depth(engine.status())? > 0;
-    if in_transaction {
-        engine.assert_open().await?;
-    }
-    let mut attempt = LeaseAttempt {
-        request: &request,
-        started: Instant::now(),
-    };
-    let grant = acquire_loop(engine, semaphore, in_transaction, budget, &mut attempt).await?;
-    let started = attempt.started;
+    // A time before the statement that set the lease: the start of the last attempt, or of its part after a wait for the write
+    // lock.
+    let mut started = Instant::now();
+    let mut guard = CancelGuard::new(&mut *engine)?;
+    guard.release_slot_of(semaphore.name(), token);
+    let grant = caught(async {
+        let engine = &mut *guard;
+        assert_open_if_in_transaction(engine).await?;
+        let mut attempts = SlotAttempts::new(engine, semaphore, budget)?;
+        loop {
+            started = Instant::now();
+            let attempted = started;
+            let outcome = engine.try_lease(&request, &attempts.context).await?;
+            if let AttemptOutcome::LeasedSince(_, since) = outcome {
+                started = since;
+            }
+            if let ControlFlow::Break(grant) = attempts.after(engine, outcome, attempted).await? {
+                return Ok::<_, Error>(grant);
+            }
+        }
+    })
+    .await;
+    let grant = guard.finish_with(grant)?;
     Ok(grant.map(|grant| Slot {
         semaphore: semaphore.name().to_owned(),
         number: grant.number.unsigned_abs(),
@@ -97,142 +96,160 @@ async fn lease_slot(
     }))
 }
 
-trait SlotAttempt {
-    fn run(
-        &mut self,
-        engine: &mut dyn Engine,
-        context: &AttemptContext,
-    ) -> impl Future<Output = Result<AttemptOutcome, Error>> + Send;
-}
-
-struct LeaseAttempt<'a> {
-    request: &'a LeaseRequest<'a>,
-    /// A time before the statement that set the lease: the start of the last attempt, or of its part after a wait for the
-    /// write lock.
-    started: Instant,
-}
-
-impl SlotAttempt for LeaseAttempt<'_> {
-    async fn run(
-        &mut self,
-        engine: &mut dyn Engine,
-        context: &AttemptContext,
-    ) -> Result<AttemptOutcome, Error> {
-        self.started = Instant::now();
-        let outcome = engine.try_lease(self.request, context).await?;
-        if let AttemptOutcome::LeasedSince(_, since) = outcome {
-            self.started = since;
-        }
-        Ok(outcome)
-    }
-}
-
-struct HoldAttempt<'a> {
-    semaphore: &'a Semaphore,
-    restarts: u32,
-}
-
-impl SlotAttempt for HoldAttempt<'_> {
-    async fn run(
-        &mut self,
-        engine: &mut dyn Engine,
-        context: &AttemptContext,
-    ) -> Result<AttemptOutcome, Error> {
-        let started = if context.in_transaction {
-            transaction::begin_savepoint(engine).await?;
-            true
-        } else {
-            engine.begin_hold().await?
-        };
-        if !started {
-            return Ok(AttemptOutcome::Locked);
-        }
-        let outcome = engine.try_hold(self.semaphore, context).await;
-        if !matches!(outcome, Ok(AttemptOutcome::Granted(_))) {
-            ending::roll_back(engine).await;
-        }
-        match outcome {
-            // A transaction that has done nothing else can be restarted without effect.
-            Err(error)
-                if error.is_retryable()
-                    && !context.in_transaction
-                    && self.restarts < MAX_ATTEMPTS =>
-            {
-                self.restarts += 1;
-                Ok(AttemptOutcome::Retry)
-            }
-            outcome => outcome,
-        }
-    }
-}
-
-async fn acquire_loop(
+/// Begins a transaction, or a savepoint, and locks a slot in it. Returns `None`, and leaves nothing open, when no slot is free.
+pub(crate) async fn begin_with_slot(
     engine: &mut dyn Engine,
     semaphore: &Semaphore,
-    in_transaction: bool,
     budget: RetryBudget,
-    attempt: &mut impl SlotAttempt,
-) -> Result<Option<Grant>, Error> {
-    let preferred = budget.preferred;
-    let mut context = AttemptContext {
-        in_transaction,
-        candidates: None,
-        preferred: preferred.and_then(|number| i32::try_from(number).ok()),
-    };
-    let (mut attempts, mut looks) = (0, 0);
-    let started = Instant::now();
+) -> Result<Option<()>, Error> {
+    semaphore.validate()?;
+    unless_dropped!(engine, |engine| begin_unguarded(engine, semaphore, budget))
+}
+
+async fn begin_unguarded(
+    engine: &mut dyn Engine,
+    semaphore: &Semaphore,
+    budget: RetryBudget,
+) -> Result<Option<()>, Error> {
+    let mut attempts = SlotAttempts::new(engine, semaphore, budget)?;
+    let mut restarts = 0;
     loop {
         let attempted = Instant::now();
-        match attempt.run(engine, &context).await? {
+        let outcome = try_hold(engine, semaphore, &attempts.context, &mut restarts).await?;
+        if let ControlFlow::Break(grant) = attempts.after(engine, outcome, attempted).await? {
+            return Ok(grant.map(drop));
+        }
+    }
+}
+
+async fn try_hold(
+    engine: &mut dyn Engine,
+    semaphore: &Semaphore,
+    context: &AttemptContext,
+    restarts: &mut u32,
+) -> Result<AttemptOutcome, Error> {
+    if context.in_transaction {
+        transaction::begin_savepoint(engine).await?;
+    } else if !engine.begin_hold().await? {
+        return Ok(AttemptOutcome::Locked);
+    }
+    let outcome = engine.try_hold(semaphore, context).await;
+    if !matches!(outcome, Ok(AttemptOutcome::Granted(_))) {
+        ending::roll_back(engine).await;
+    }
+    match outcome {
+        // A transaction that has done nothing else can be restarted without effect.
+        Err(error)
+            if error.is_retryable() && !context.in_transaction && *restarts < MAX_ATTEMPTS =>
+        {
+            *restarts += 1;
+            Ok(AttemptOutcome::Retry)
+        }
+        outcome => outcome,
+    }
+}
+
+/// What follows an attempt: its end, or a pause and another attempt.
+struct SlotAttempts<'a> {
+    semaphore: &'a Semaphore,
+    budget: RetryBudget,
+    context: AttemptContext,
+    started: Instant,
+    /// The number of attempts that found the free slots locked,
+    locked: u32,
+    /// and of those that found slots missing, which others were adding.
+    looks: u32,
+}
+
+impl<'a> SlotAttempts<'a> {
+    fn new(
+        engine: &mut dyn Engine,
+        semaphore: &'a Semaphore,
+        budget: RetryBudget,
+    ) -> Result<Self, Error> {
+        let preferred = budget.preferred;
+        Ok(Self {
+            semaphore,
+            budget,
+            context: AttemptContext {
+                in_transaction: depth::depth(engine.status())? > 0,
+                candidates: None,
+                preferred: preferred.and_then(|number| i32::try_from(number).ok()),
+            },
+            started: Instant::now(),
+            locked: 0,
+            looks: 0,
+        })
+    }
+
+    /// Ends with the slot that an attempt has acquired, or without one when none is free. Otherwise pauses.
+    async fn after(
+        &mut self,
+        engine: &mut dyn Engine,
+        outcome: AttemptOutcome,
+        attempted: Instant,
+    ) -> Result<ControlFlow<Option<Grant>>, Error> {
+        const REFUSED: ControlFlow<Option<Grant>> = ControlFlow::Break(None);
+        let Self {
+            semaphore, budget, ..
+        } = *self;
+        let in_transaction = self.context.in_transaction;
+        match outcome {
             AttemptOutcome::Granted(grant) | AttemptOutcome::LeasedSince(grant, _) => {
-                return Ok(Some(grant));
+                return Ok(ControlFlow::Break(Some(grant)));
             }
-            AttemptOutcome::AllLeased | AttemptOutcome::TableLocked => return Ok(None),
+            AttemptOutcome::AllLeased | AttemptOutcome::TableLocked => return Ok(REFUSED),
             // Its rollback has found that the connection is lost. Another attempt would only find it broken.
             AttemptOutcome::Locked if !in_transaction && depth::depth(engine.status()).is_err() => {
-                return Ok(None);
+                return Ok(REFUSED);
             }
             AttemptOutcome::Retry => {}
             AttemptOutcome::Locked => {
-                attempts += 1;
-                if attempts >= budget.max_attempts {
+                self.locked += 1;
+                if self.locked >= budget.max_attempts {
                     // Locked for longer: by transactions that hold slots, or by a session that adds or removes rows.
                     let resizing = !in_transaction
-                        && started.elapsed() < budget.resize_timeout
+                        && self.started.elapsed() < budget.resize_timeout
                         && engine.resize_in_progress().await?;
                     if !resizing {
-                        tracing::debug!(%semaphore, attempts, "no slot: the free slots are locked");
-                        return Ok(None);
+                        tracing::debug!(%semaphore, attempts = self.locked, "no slot: the free slots are locked");
+                        return Ok(REFUSED);
                     }
                     // The free slots may be locked by others that have waited for the same session.
-                    attempts = 1;
+                    self.locked = 1;
                 }
-                rt::pause(pause_after(attempts, attempted.elapsed())).await;
-                context.candidates = None;
+                rt::pause(pause_after(self.locked, attempted.elapsed())).await;
+                self.context.candidates = None;
             }
-            AttemptOutcome::TooFewRows if in_transaction => return Err(not_registered(semaphore)),
+            AttemptOutcome::TooFewRows if in_transaction => {
+                return Err(Error::NotRegistered {
+                    semaphore: semaphore.name().to_owned(),
+                    permits: semaphore.permits(),
+                });
+            }
             AttemptOutcome::TooFewRows => {
                 match create_slots(engine, semaphore, false).await? {
                     // The locked rows have been purged.
-                    BatchOutcome::Complete => attempts = 0,
-                    BatchOutcome::TableLocked => return Ok(None),
+                    BatchOutcome::Complete => self.locked = 0,
+                    BatchOutcome::TableLocked => return Ok(REFUSED),
                     _ => {
                         // Counted apart: when the slots are there, all that have waited for them try at once.
-                        looks += 1;
-                        let waited = started.elapsed();
-                        if looks >= budget.max_attempts && waited >= budget.resize_timeout {
-                            tracing::debug!(%semaphore, looks, "no slot: slots are still being added");
-                            return Ok(None);
+                        self.looks += 1;
+                        let waited = self.started.elapsed();
+                        if self.looks >= budget.max_attempts && waited >= budget.resize_timeout {
+                            tracing::debug!(%semaphore, looks = self.looks, "no slot: slots are still being added");
+                            return Ok(REFUSED);
                         }
-                        rt::pause(pause_after(looks, attempted.elapsed())).await;
+                        rt::pause(pause_after(self.looks, attempted.elapsed())).await;
                     }
                 }
             }
             AttemptOutcome::TooManyRows => match engine.grantable_slots(semaphore).await? {
-                Some(grantable) => context.candidates = Some(grantable),
-                None => return Ok(None),
+                Some(grantable) => self.context.candidates = Some(grantable),
+                None => return Ok(REFUSED),
             },
         }
+        Ok(ControlFlow::Continue(()))
     }
 }
 
@@ -262,35 +279,6 @@ fn retry_delay(attempts: u32, attempt: Duration) -> Duration {
     growing.max((attempt * PAUSE_PER_ATTEMPT).min(MAX_BUSY_DELAY))
 }
 
-fn not_registered(semaphore: &Semaphore) -> Error {
-    Error::NotRegistered {
-        semaphore: semaphore.name().to_owned(),
-        permits: semaphore.permits(),
-    }
-}
-
-/// Begins a transaction, or a savepoint, and locks a slot in it. Returns `None`, and leaves nothing open, when no slot is free.
-pub(crate) async fn begin_with_slot(
-    engine: &mut dyn Engine,
-    semaphore: &Semaphore,
-    budget: RetryBudget,
-) -> Result<Option<()>, Error> {
-    semaphore.validate()?;
-    let in_transaction = depth::depth(engine.status())? > 0;
-    let mut attempt = HoldAttempt {
-        semaphore,
-        restarts: 0,
-    };
-    let grant = unless_dropped!(engine, |engine| acquire_loop(
-        engine,
-        semaphore,
-        in_transaction,
-        budget,
-        &mut attempt
-    ));
-    Ok(grant?.map(drop))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -316,34 +304,16 @@ mod tests {
 
         use crate::engine::HasEngine;
 
-        struct LostAtRollback(u32);
-
-        impl SlotAttempt for LostAtRollback {
-            async fn run(
-                &mut self,
-                engine: &mut dyn Engine,
-                _: &AttemptContext,
-            ) -> Result<AttemptOutcome, Error> {
-                self.0 += 1;
-                depth::mark_broken(engine.status());
-                Ok(AttemptOutcome::Locked)
-            }
-        }
-
         let mut conn = diesel::SqliteConnection::establish(":memory:").expect("a connection");
+        let mut engine = diesel::SqliteConnection::engine(&mut conn).expect("an engine");
         let semaphore = Semaphore::new("reports", 1);
-        let mut attempt = LostAtRollback(0);
-        let granted = rt::block_on(acquire_loop(
-            &mut *diesel::SqliteConnection::engine(&mut conn).expect("an engine"),
-            &semaphore,
-            false,
-            NO_WAIT,
-            &mut attempt,
-        ));
+        let mut attempts = SlotAttempts::new(&mut *engine, &semaphore, NO_WAIT).expect("sound");
+        depth::mark_broken(engine.status());
+        let locked = attempts.after(&mut *engine, AttemptOutcome::Locked, Instant::now());
+        let ended = rt::block_on(locked);
         assert!(
-            matches!(granted, Ok(None)),
+            matches!(ended, Ok(ControlFlow::Break(None))),
             "another connection may acquire a slot"
         );
-        assert_eq!(attempt.0, 1);
     }
 }

@@ -1,59 +1,54 @@
 //! Waits for a turn to query, in the queue of this process, and repeats the query until a time limit.
+//!
+//! A waiter attempts to acquire every 10 to 100 ms at first. Later it reads who holds the slots, and attempts to
+//! acquire only when a slot may be free. While the holders do not change, the pause grows with the time for which they have not
+//! changed. So a wait gets at most a tenth longer, and a standby that waits for hours looks once per interval.
 
 use std::pin::pin;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use crate::acts::acquisition::Acquire;
 use crate::acts::cancel_guard::unless_dropped;
 use crate::acts::events::record_slot_released;
-use crate::acts::pace::{Holders, Pace};
+use crate::acts::slot::Acquire;
 use crate::acts::slot_attempts::{MAX_ATTEMPTS, MAX_RESIZE_WAIT, MIN_RESIZE_WAIT, RetryBudget};
-use crate::acts::waiting::{Attempt, Attempts, Waiting};
+use crate::acts::waiting::{Answer, Attempt, Attempts, Waiting};
 use crate::engine::Engine;
+use crate::error::limits::FEW_SLOTS;
 use crate::link::depth;
 use crate::queue::{MAX_POLL_INTERVAL, Options, Place, Queues, Released};
+use crate::rt::backoff;
 use crate::{Error, Semaphore, Wait};
 
 /// How long an acquisition that does not wait for a slot waits for its turn to query: a few queries of others.
 const MAX_TURN_WAIT: Duration = Duration::from_millis(10);
 
 /// The waiters of this process by the semaphore's name.
-static QUEUES: LazyLock<Arc<Queues<String, Target>>> = LazyLock::new(|| Queues::new(false));
+static QUEUES: LazyLock<Arc<Queues>> = LazyLock::new(|| Queues::new(false));
 
-pub(crate) type SlotPlace = Place<String, Target>;
-
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Target {
-    database: String,
-    permits: u32,
-}
-
-pub(crate) fn place(semaphore: &Semaphore) -> SlotPlace {
-    QUEUES.place(semaphore.name().to_owned())
+pub(crate) fn place(semaphore: &Semaphore) -> Place {
+    QUEUES.place(semaphore.name())
 }
 
 /// Joins the queue of those who wait for a slot in this database. Without an identity of the database no other waiter waits for
-/// the same slots. `interval`: the longest pause of the queue, if it is longer than usual.
+/// the same slots. The interval of the timing is the longest pause of the queue, if it is longer than usual.
 pub(crate) fn join(
-    place: &mut SlotPlace,
+    place: &mut Place,
     semaphore: &Semaphore,
     database: Option<String>,
     max_concurrent: usize,
-    interval: Option<Duration>,
+    timing: Option<Pace>,
     connected: bool,
 ) {
     let Some(database) = database else {
         place.stay_alone();
         return;
     };
-    let target = Target {
-        database,
-        permits: semaphore.permits(),
-    };
+    // A waiter with another number of permits waits for other slots.
+    let target = format!("{} permits in {database}", semaphore.permits());
     let options = Options {
         connected,
-        longest_pause: interval.unwrap_or(MAX_POLL_INTERVAL),
+        longest_pause: timing.map_or(MAX_POLL_INTERVAL, |timing| timing.interval),
     };
     place.join(target, max_concurrent, options);
 }
@@ -64,85 +59,44 @@ pub(crate) async fn poll_until<A: Acquire>(
     engine: &mut dyn Engine,
     semaphore: &Semaphore,
     wait: Wait,
-    pace: Option<Pace>,
+    timing: Option<Pace>,
     mut acquire: A,
 ) -> Result<A::Granted, Error> {
     let waiting = &begin_wait(semaphore, wait)?;
     let in_transaction = depth::depth(engine.status())? > 0;
-    let mut holders = Holders::new(pace.filter(|_| !in_transaction));
+    let mut holders = Holders::new(timing.filter(|_| !in_transaction));
     let mut attempts = Attempts::connected(waiting, place(semaphore));
-    let interval = pace.map(|pace| pace.interval);
+    let in_process = engine.is_in_process();
     let max_concurrent = max_concurrent(semaphore);
     // It finds its target out, and joins: after a refusal if nobody waits, and otherwise at first.
     let mut joins = wait != Wait::No && !in_transaction;
     let mut joins_now = joins && !attempts.place.query_first(max_concurrent).await;
     loop {
         if joins_now {
-            let database = database_id(engine, waiting).await?;
-            join(
-                &mut attempts.place,
-                semaphore,
-                database,
-                max_concurrent,
-                interval,
-                true,
-            );
+            let id = pin!(async { unless_dropped!(&mut *engine, |engine| engine.database_id()) });
+            let database = waiting.answer_or_time_out(in_process, id).await?;
+            let place = &mut attempts.place;
+            join(place, semaphore, database, max_concurrent, timing, true);
             joins = false;
         }
         let attempt = attempts.next().await?;
-        let in_process = engine.is_in_process();
         let answer = {
-            let answer = pin!(attempt_once(
-                engine,
-                semaphore,
-                waiting,
-                &mut holders,
-                &mut acquire,
-                attempt,
-            ));
+            let answer = pin!(async {
+                let pause = holders.look(engine, semaphore, waiting, attempt).await?;
+                if pause.is_some() {
+                    return Ok::<_, Error>(Answer::Continue(pause));
+                }
+                let budget = RetryBudget::of(waiting, attempt);
+                let granted = acquire.attempt(engine, semaphore, waiting, budget).await?;
+                Ok(granted.map_or(Answer::Continue(None), Answer::Break))
+            });
             waiting.answer_or_time_out(in_process, answer).await
         };
-        match answer {
-            Ok(Answer::Granted(granted)) => {
-                attempts.granted();
-                return Ok(granted);
-            }
-            Ok(Answer::Refused { pause }) => attempts.refused(pause)?,
-            Err(error) => attempts.failed(error)?,
+        if let Some(granted) = attempts.after(answer)? {
+            return Ok(granted);
         }
         joins_now = joins;
     }
-}
-
-async fn database_id(engine: &mut dyn Engine, waiting: &Waiting) -> Result<Option<String>, Error> {
-    let in_process = engine.is_in_process();
-    let database = async { unless_dropped!(engine, |engine| engine.database_id()) };
-    waiting.answer_or_time_out(in_process, pin!(database)).await
-}
-
-pub(crate) enum Answer<T> {
-    Granted(T),
-    Refused {
-        /// `None`: the pause follows from the number of refusals.
-        pause: Option<Duration>,
-    },
-}
-
-async fn attempt_once<A: Acquire>(
-    engine: &mut dyn Engine,
-    semaphore: &Semaphore,
-    waiting: &Waiting,
-    holders: &mut Holders,
-    acquire: &mut A,
-    attempt: Attempt,
-) -> Result<Answer<A::Granted>, Error> {
-    let pause = holders.look(engine, semaphore, waiting, attempt).await?;
-    if pause.is_some() {
-        return Ok(Answer::Refused { pause });
-    }
-    let budget = RetryBudget::of(waiting, attempt);
-    let granted = acquire.attempt(engine, semaphore, waiting, budget).await?;
-    Ok(granted.map_or(Answer::Refused { pause: None }, Answer::Granted))
 }
 
 pub(crate) fn begin_wait(semaphore: &Semaphore, wait: Wait) -> Result<Waiting, Error> {
@@ -184,32 +138,32 @@ pub(crate) fn notify_released(semaphore: &str, count: usize, number: Option<u32>
 /// Notifies waiters when it is dropped, after the end of the transaction that holds a slot, whatever its outcome.
 pub(crate) struct NotifyOnDrop<'a> {
     semaphore: &'a Semaphore,
-    acquired: Instant,
+    /// `None`: the transaction was not used.
+    acquired: Option<Instant>,
 }
 
 impl<'a> NotifyOnDrop<'a> {
     pub(crate) fn new(semaphore: &'a Semaphore) -> Self {
-        let acquired = Instant::now();
         Self {
             semaphore,
-            acquired,
+            acquired: Some(Instant::now()),
         }
     }
-}
 
-/// As [`NotifyOnDrop`], for a transaction that was not used.
-pub(crate) struct Unused<'a>(pub(crate) &'a Semaphore);
-
-impl Drop for Unused<'_> {
-    fn drop(&mut self) {
-        notify_released(self.0.name(), 1, None);
+    pub(crate) fn unused(semaphore: &'a Semaphore) -> Self {
+        Self {
+            semaphore,
+            acquired: None,
+        }
     }
 }
 
 impl Drop for NotifyOnDrop<'_> {
     fn drop(&mut self) {
         let semaphore = self.semaphore.name();
-        record_slot_released(semaphore, None, self.acquired.elapsed());
+        if let Some(acquired) = self.acquired {
+            record_slot_released(semaphore, None, acquired.elapsed());
+        }
         notify_released(semaphore, 1, None);
     }
 }
@@ -217,7 +171,7 @@ impl Drop for NotifyOnDrop<'_> {
 pub(crate) async fn wait_for_turn(
     engine: &mut dyn Engine,
     semaphore: &Semaphore,
-) -> Result<SlotPlace, Error> {
+) -> Result<Place, Error> {
     semaphore.validate()?;
     Ok(if depth::depth(engine.status())? > 0 {
         place(semaphore)
@@ -227,9 +181,144 @@ pub(crate) async fn wait_for_turn(
 }
 
 /// Waits for the turn of an acquisition that queries once, outside a transaction.
-pub(crate) async fn turn(semaphore: &Semaphore, max_concurrent: usize) -> SlotPlace {
+pub(crate) async fn turn(semaphore: &Semaphore, max_concurrent: usize) -> Place {
     let mut place = place(semaphore);
     let deadline = Instant::now() + MAX_TURN_WAIT;
     place.query_once(max_concurrent, deadline).await;
     place
+}
+
+/// The longest pause unless a renewer sets another one.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a waiter attempts to acquire without looking at the holders.
+const EAGER: Duration = Duration::from_secs(1);
+
+/// The shortest pause after a look at the holders.
+const MIN_PAUSE: Duration = Duration::from_millis(100);
+
+/// How many attempts follow a look that has shown a slot without a lease, if they are refused: a transaction holds it.
+const ATTEMPTS_PER_LOOK: u32 = 10;
+
+/// The part of the time without a change that a pause takes.
+const PAUSE_DIVISOR: u32 = 10;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    pub(crate) interval: Duration,
+    /// Whether all pauses after the first attempts are that long.
+    pub(crate) patient: bool,
+}
+
+impl Pace {
+    fn longest_pause(self, unchanged: Duration) -> Duration {
+        if self.patient {
+            self.interval
+        } else {
+            let pause = (unchanged / PAUSE_DIVISOR).max(MIN_PAUSE);
+            pause.min(self.interval)
+        }
+    }
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            interval: POLL_INTERVAL,
+            patient: false,
+        }
+    }
+}
+
+pub(crate) struct Holders {
+    /// `None`: makes attempts only. For slots of transactions, whose holders can't be read.
+    pace: Option<Pace>,
+    attempts: u32,
+    /// Number and fence of each.
+    seen: Vec<(i32, i64)>,
+    unchanged_since: Instant,
+}
+
+impl Holders {
+    pub(crate) fn new(pace: Option<Pace>) -> Self {
+        Self {
+            pace,
+            attempts: 0,
+            seen: Vec::new(),
+            unchanged_since: Instant::now(),
+        }
+    }
+
+    /// Returns the pause before the next look if all slots are leased, so that an attempt would be refused. Returns `None`
+    /// without a query when an attempt is due.
+    pub(crate) async fn look(
+        &mut self,
+        engine: &mut dyn Engine,
+        semaphore: &Semaphore,
+        waiting: &Waiting,
+        turn: Attempt,
+    ) -> Result<Option<Duration>, Error> {
+        let Some(pace) = self.pace else {
+            return Ok(None);
+        };
+        let eager = !pace.patient && waiting.elapsed() < EAGER;
+        // Of many slots, all rows would be read.
+        let many = semaphore.permits_i32() > FEW_SLOTS;
+        if eager || many || turn.is_first || turn.released.is_some() || waiting.is_over() {
+            return Ok(None);
+        }
+        if self.attempts > 0 {
+            self.attempts -= 1;
+            return Ok(None);
+        }
+        let held = unless_dropped!(engine, |engine| engine.list_held_nowait(semaphore.name()))?;
+        // Otherwise another session has the table locked.
+        let Some(held) = held else {
+            return Ok(None);
+        };
+        if held.len() < usize::try_from(semaphore.permits()).unwrap_or(usize::MAX) {
+            self.attempts = ATTEMPTS_PER_LOOK;
+            return Ok(None);
+        }
+        let seen = held
+            .iter()
+            .map(|(number, fence, _)| (*number, *fence))
+            .collect();
+        if seen != self.seen {
+            self.seen = seen;
+            self.unchanged_since = Instant::now();
+        }
+        let first_end = held
+            .iter()
+            .map(|(_, _, remaining_us)| *remaining_us)
+            .min()
+            .unwrap_or(0);
+        let first_end = Duration::from_micros(u64::try_from(first_end).unwrap_or(0));
+        let pause = backoff::jittered(pace.longest_pause(self.unchanged_since.elapsed()));
+        Ok(Some(pause.min(first_end + Duration::from_millis(1))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_are_a_tenth_of_the_time_without_a_change() {
+        let pause = |pace: Pace, seconds| pace.longest_pause(Duration::from_secs(seconds));
+        let pauses = [0, 1, 5, 10, 1000].map(|seconds| pause(Pace::default(), seconds).as_millis());
+        assert_eq!(pauses, [100, 100, 500, 1000, 1000]);
+        let interval = Duration::from_secs(20);
+        let patient = Pace {
+            interval,
+            patient: true,
+        };
+        assert_eq!(pause(patient, 0), interval);
+        let interval = Duration::from_millis(10);
+        let short = Pace {
+            interval,
+            patient: false,
+        };
+        assert_eq!(pause(short, 1000), interval);
+    }
 }

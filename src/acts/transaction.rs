@@ -1,17 +1,18 @@
-//! Runs a closure in a transaction of this crate, and ends the transaction.
+//! Runs a closure in a transaction of this crate, ends the transaction, and runs the closure again after an error that a retry
+//! may cure. Refuses what must not, or must, be in a transaction.
 
 use std::panic::resume_unwind;
 use std::thread;
 
 use crate::acts::cancel_guard::CancelGuard;
+use crate::acts::events;
 use crate::acts::work::{RepeatedWork, Work};
 use crate::engine::ending::{aborted, commit_error, roll_back, roll_back_from};
-use crate::engine::operations::SessionChange;
 use crate::engine::{Engine, HasEngine, active_isolation};
-use crate::link::depth::{RunningClosure, counted, ended_in_closure, mark_broken};
-use crate::rt::caught;
-use crate::values::retry_policy::RetryReason;
-use crate::{Error, IsolationLevel, TransactionOptions};
+use crate::link::depth::{RunningClosure, counted, depth, ended_in_closure, mark_broken};
+use crate::rt::{self, caught};
+use crate::values::retry_policy::{Attempts, RetryReason};
+use crate::{Error, IsolationLevel, RetryPolicy, TransactionError, TransactionOptions};
 
 /// Runs the closure in the open transaction or savepoint, and commits it or rolls it back. Calls `ended` after its end, also
 /// when the closure panics.
@@ -36,6 +37,66 @@ where
 /// The isolation level of transactions that hold locks and slots.
 const READ_COMMITTED: Option<IsolationLevel> = Some(IsolationLevel::ReadCommitted);
 
+/// Runs the closure in a transaction, and again after an error that a retry may cure.
+pub(crate) async fn run_attempts<C, T, E, F, Via>(
+    conn: &mut C,
+    transaction: TransactionOptions,
+    mut work: F,
+) -> Result<T, E>
+where
+    C: HasEngine,
+    for<'r> F: RepeatedWork<&'r mut C, Result<T, E>>,
+    E: TransactionError<Via>,
+{
+    let retry = transaction.retry.unwrap_or(RetryPolicy::max_attempts(1));
+    retry.validate()?;
+    let mut engine = C::engine(conn)?;
+    engine.validate(&transaction)?;
+    let reason = "its isolation level is set, and its earlier statements can't be retried; \
+                  Diesel's transaction opens a savepoint";
+    outside(&mut *engine, "run_transaction", reason)?;
+    drop(engine);
+    let mut attempts = Attempts::new(retry);
+    loop {
+        let number = attempts.number();
+        let failed = match run_once(conn, &transaction, &mut work).await {
+            Ok(value) => return Ok(value),
+            Err(failed) => failed,
+        };
+        let reason = match &failed {
+            TransactionFailure::Transaction(error) => RetryReason::from_crate_error(error),
+            TransactionFailure::Closure(error) | TransactionFailure::ClosureAfterEnd(error) => {
+                error.database_error().and_then(RetryReason::find)
+            }
+        };
+        // A connection whose rollback failed can't retry.
+        let Ok(mut engine) = C::engine(conn) else {
+            return Err(failed.into_error());
+        };
+        let usable = depth(engine.status()).is_ok_and(|depth| depth == 0);
+        if let TransactionFailure::ClosureAfterEnd(_) = &failed
+            && let Some(reason) = reason.filter(|reason| retry.applies_to(*reason))
+            && usable
+            && !engine.may_end_transactions(reason).await.unwrap_or(false)
+        {
+            let reason = format!(
+                "it had ended before its closure failed ({reason}), and the writes of the closure may be committed"
+            );
+            return Err(aborted(reason, None).into());
+        }
+        let pause = reason
+            .filter(|_| usable)
+            .and_then(|reason| Some((reason, attempts.pause_after(reason)?)));
+        let Some((reason, pause)) = pause else {
+            return Err(failed.into_error());
+        };
+        engine.prepare_retry();
+        drop(engine);
+        events::record_retry(reason, number, pause);
+        rt::pause(pause).await;
+    }
+}
+
 pub(crate) async fn run_once<C, T, E, F>(
     conn: &mut C,
     transaction: &TransactionOptions,
@@ -45,28 +106,24 @@ where
     C: HasEngine,
     for<'r> F: RepeatedWork<&'r mut C, Result<T, E>>,
 {
-    let (change, open) = begin(conn, transaction)
-        .await
-        .map_err(TransactionFailure::Transaction)?;
+    let begun = async {
+        let mut engine = C::engine(conn)?;
+        let has_changed_session = engine.begin(transaction).await?;
+        let open = OpenTransaction::of(&mut *engine, transaction.isolation)?;
+        Ok::<_, Error>((has_changed_session, open))
+    };
+    let begun = begun.await.map_err(TransactionFailure::Transaction);
+    let (has_changed_session, open) = begun?;
     let outcome = caught(async { work(&mut *conn).await }).await;
     let result = open.end(conn, outcome).await;
-    if let Ok(mut engine) = C::engine(conn)
-        && let Err(error) = engine.restore_session(change).await
+    if has_changed_session
+        && let Ok(mut engine) = C::engine(conn)
+        && let Err(error) = engine.restore_session().await
     {
         mark_broken(engine.status());
         tracing::warn!(%error, "the connection is marked as broken");
     }
     result.unwrap_or_else(|panic| resume_unwind(panic))
-}
-
-async fn begin<C: HasEngine>(
-    conn: &mut C,
-    transaction: &TransactionOptions,
-) -> Result<(SessionChange, OpenTransaction), Error> {
-    let mut engine = C::engine(conn)?;
-    let change = engine.begin(transaction).await?;
-    let open = OpenTransaction::of(&mut *engine, transaction.isolation)?;
-    Ok((change, open))
 }
 
 pub(crate) enum TransactionFailure<E> {
@@ -87,8 +144,8 @@ impl<E: From<Error>> TransactionFailure<E> {
 
 struct OpenTransaction {
     inside: u32,
-    mark: Option<active_isolation::Scope>,
-    closure: RunningClosure,
+    _mark: Option<active_isolation::Scope>,
+    _closure: RunningClosure,
 }
 
 impl OpenTransaction {
@@ -101,16 +158,11 @@ impl OpenTransaction {
             let reason = "the connection has no open transaction after BEGIN".to_owned();
             return Err(aborted(reason, None));
         }
-        let mark = if inside == 1 {
-            engine.mark_isolation(level)
-        } else {
-            None
-        };
-        let closure = RunningClosure::enter(engine.status(), inside);
+        let is_outermost = inside == 1;
         Ok(Self {
             inside,
-            mark,
-            closure,
+            _mark: is_outermost.then(|| engine.mark_isolation(level)).flatten(),
+            _closure: RunningClosure::enter(engine.status(), inside),
         })
     }
 
@@ -123,12 +175,8 @@ impl OpenTransaction {
     where
         C: HasEngine,
     {
-        let Self {
-            inside,
-            mark,
-            closure,
-        } = self;
-        drop((mark, closure));
+        let inside = self.inside;
+        drop(self);
         let mut engine = match C::engine(conn) {
             Ok(engine) => engine,
             // A wrapper that has changed its inner connection, with which the transaction ends.
@@ -201,13 +249,6 @@ async fn with_prepared(engine: &mut dyn Engine, error: Error) -> Error {
     Error::TransactionAborted { reason, source }
 }
 
-pub(crate) fn closed_before_failure(reason: RetryReason) -> Error {
-    let reason = format!(
-        "it had ended before its closure failed ({reason}), and the writes of the closure may be committed"
-    );
-    aborted(reason, None)
-}
-
 pub(crate) async fn begin_savepoint(engine: &mut dyn Engine) -> Result<(), Error> {
     engine.assert_open().await?;
     Ok(engine.begin_savepoint().await?)
@@ -224,4 +265,33 @@ pub(crate) async fn roll_back_stopped(engine: &mut dyn Engine) {
         }
         Err(error) => tracing::warn!(%error, "no rollback after a stop"),
     }
+}
+
+pub(crate) fn outside(
+    engine: &mut dyn Engine,
+    method: &'static str,
+    reason: &'static str,
+) -> Result<(), Error> {
+    if depth(engine.status())? > 0 {
+        return Err(Error::AlreadyInTransaction { method, reason });
+    }
+    Ok(())
+}
+
+/// Fails outside a transaction, and in one that the server has already ended.
+pub(crate) async fn assert_in_transaction(
+    engine: &mut dyn Engine,
+    method: &'static str,
+) -> Result<(), Error> {
+    if depth(engine.status())? == 0 {
+        return Err(Error::NotInTransaction { method });
+    }
+    engine.assert_open().await
+}
+
+pub(crate) async fn assert_open_if_in_transaction(engine: &mut dyn Engine) -> Result<(), Error> {
+    if depth(engine.status())? > 0 {
+        engine.assert_open().await?;
+    }
+    Ok(())
 }

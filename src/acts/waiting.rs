@@ -1,15 +1,14 @@
 //! A wait: for what, how long, until which stop; and its attempts, in turn with other waiters of the process.
 
-#[cfg(all(test, feature = "r2d2", feature = "sqlite", feature = "_async_pool"))]
+#[cfg(all(test, feature = "_async_pool"))]
 mod tests;
 
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use crate::queue::{Key, Place, Released};
-use crate::rt;
-use crate::rt::LATEST_ANSWER;
+use crate::queue::{Place, Released};
 use crate::rt::stop_token::StopToken;
-
+use crate::rt::{self, LATEST_ANSWER};
 use crate::{Error, Wait};
 
 /// How long an attempt waits for the answer of a server at least, so that what is free is acquired with any time limit.
@@ -46,11 +45,7 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     pub(crate) fn new(wait: Wait, resource: String) -> Result<Self, Error> {
-        if let Wait::AtMost(requested) = wait
-            && requested > crate::error::limits::LONGEST_WAIT
-        {
-            return Err(Error::InvalidWait { requested });
-        }
+        wait.validate()?;
         Ok(Self {
             wait,
             resource,
@@ -76,10 +71,7 @@ impl Waiting {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        match self.wait {
-            Wait::AtMost(limit) => Some(self.started + limit),
-            Wait::No | Wait::Forever => None,
-        }
+        self.wait.limit().map(|limit| self.started + limit)
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -89,10 +81,7 @@ impl Waiting {
     /// Half of its limit from its beginning on: when a waiter queries at the latest that has no answer yet.
     #[cfg(feature = "_pool")]
     pub(crate) fn ask_by(&self) -> Option<Instant> {
-        match self.wait {
-            Wait::AtMost(limit) => Some(self.started + limit / 2),
-            Wait::No | Wait::Forever => None,
-        }
+        self.wait.limit().map(|limit| self.started + limit / 2)
     }
 
     /// Makes an attempt with a connection of the caller, which is lost if the server does not answer in time.
@@ -156,18 +145,12 @@ impl Waiting {
     }
 
     fn timed_out(&self, cause: Option<Error>) -> Error {
-        Error::LockTimeout {
-            resource: self.resource.clone(),
-            waited: self.elapsed(),
-            limit: match self.wait {
-                Wait::AtMost(limit) => Some(limit),
-                Wait::No | Wait::Forever => None,
-            },
-            source: match cause {
-                Some(Error::LockTimeout { source, .. }) => source,
-                cause => cause.map(Into::into),
-            },
-        }
+        let source = match cause {
+            Some(Error::LockTimeout { source, .. }) => source,
+            cause => cause.map(Into::into),
+        };
+        let resource = self.resource.clone();
+        self.wait.timed_out(self.started, resource, source)
     }
 }
 
@@ -177,37 +160,38 @@ pub(crate) struct Attempt {
     pub(crate) released: Option<Released>,
 }
 
+/// What an attempt was granted, or the pause until the next one, if it does not follow from the number of refusals.
+pub(crate) type Answer<T> = ControlFlow<T, Option<Duration>>;
+
 /// The attempts of a wait. [`next`](Self::next) waits for the turn of an attempt; the caller makes it and passes its outcome to
-/// [`refused`](Self::refused), [`failed`](Self::failed) or [`granted`](Self::granted).
-pub(crate) struct Attempts<'a, K: Key, T: Key> {
+/// [`after`](Self::after).
+pub(crate) struct Attempts<'a> {
     waiting: &'a Waiting,
-    pub(crate) place: Place<K, T>,
+    pub(crate) place: Place,
     /// Whether the waiter borrows a connection for each attempt. When its time is up, such a waiter makes a last attempt only
     /// if it was notified of a release, has not waited before, has a limit of zero, or no attempt of its queue was refused
     /// since it came.
     borrows: bool,
     made: u32,
-    at_once: bool,
     /// Whether it has waited. Then it may go on without a connection, until its own limit.
-    has_begun: bool,
+    pub(crate) has_begun: bool,
     cause: Option<Error>,
 }
 
-impl<'a, K: Key, T: Key> Attempts<'a, K, T> {
-    pub(crate) fn connected(waiting: &'a Waiting, place: Place<K, T>) -> Self {
+impl<'a> Attempts<'a> {
+    pub(crate) fn connected(waiting: &'a Waiting, place: Place) -> Self {
         Self {
             waiting,
             place,
             borrows: false,
             made: 0,
-            at_once: true,
             has_begun: false,
             cause: None,
         }
     }
 
     #[cfg(feature = "_pool")]
-    pub(crate) fn borrowing(waiting: &'a Waiting, mut place: Place<K, T>) -> Self {
+    pub(crate) fn borrowing(waiting: &'a Waiting, mut place: Place) -> Self {
         place.ask_by(waiting.ask_by());
         Self {
             borrows: true,
@@ -218,11 +202,10 @@ impl<'a, K: Key, T: Key> Attempts<'a, K, T> {
     /// Waits for the turn of the next attempt. Fails when the wait is stopped, and, without a connection, when its time is up.
     pub(crate) async fn next(&mut self) -> Result<Attempt, Error> {
         let waiting = self.waiting;
-        self.at_once = self.place.may_query_at_once();
         let released = self.place.turn(waiting.deadline(), waiting.stop()).await;
         waiting.check_stop()?;
         if self.borrows
-            && (released.is_none() && !self.at_once)
+            && (released.is_none() && !self.place.may_query_at_once())
             && waiting.wait != Wait::AtMost(Duration::ZERO)
             && waiting.is_over()
             && self.place.is_answered()
@@ -235,22 +218,30 @@ impl<'a, K: Key, T: Key> Attempts<'a, K, T> {
         })
     }
 
-    #[cfg(feature = "_pool")]
-    pub(crate) fn waits(&mut self) {
-        self.has_begun = true;
-    }
-
-    /// The attempt was refused. Fails if the wait is over.
-    pub(crate) fn refused(&mut self, pause: Option<Duration>) -> Result<(), Error> {
-        self.cause = None;
-        self.place.refused(pause);
-        self.go_on()
+    /// Returns what an attempt was granted, or `None` if the wait continues. Fails if it ends.
+    pub(crate) fn after<T>(
+        &mut self,
+        answer: Result<Answer<T>, Error>,
+    ) -> Result<Option<T>, Error> {
+        match answer {
+            Ok(ControlFlow::Break(granted)) => {
+                self.place.granted();
+                return Ok(Some(granted));
+            }
+            Ok(ControlFlow::Continue(pause)) => {
+                self.cause = None;
+                self.place.refused(pause);
+                self.go_on()?;
+            }
+            Err(error) => self.failed(error)?,
+        }
+        Ok(None)
     }
 
     /// Decides after a failed attempt: returns its error if the wait ends, and `Ok` if it continues.
     pub(crate) fn failed(&mut self, error: Error) -> Result<(), Error> {
         let resource = &self.waiting.resource;
-        if error.has_no_connection_yet() && (self.has_begun || !self.at_once) {
+        if error.has_no_connection_yet() && (self.has_begun || !self.place.may_query_at_once()) {
             tracing::warn!(resource, %error, "wait continues: no connection for an attempt");
             let is_out_of_reach = error.is_out_of_reach();
             self.cause = Some(error);
@@ -289,9 +280,5 @@ impl<'a, K: Key, T: Key> Attempts<'a, K, T> {
         self.made = self.made.saturating_add(1);
         self.has_begun = true;
         Ok(())
-    }
-
-    pub(crate) fn granted(self) {
-        self.place.granted();
     }
 }

@@ -1,14 +1,15 @@
 //! The closures of the application, as closures that return a future.
 
-/// A closure that returns a future. Unlike that of `AsyncFnOnce` alone, the future has a name, so that a caller can require
-/// that it is `Send`.
-#[cfg_attr(
+#![cfg_attr(
     not(feature = "_async"),
     allow(
         unreachable_pub,
         reason = "in public signatures of the asynchronous methods"
     )
 )]
+
+/// A closure that returns a future. Unlike that of `AsyncFnOnce` alone, the future has a name, so that a caller can require
+/// that it is `Send`.
 pub trait Work<T, R>: AsyncFnOnce(T) -> R + FnOnce(T) -> <Self as Work<T, R>>::Future {
     /// The future.
     type Future: Future<Output = R>;
@@ -23,13 +24,6 @@ where
 }
 
 /// [`Work`] that may run several times.
-#[cfg_attr(
-    not(feature = "_async"),
-    allow(
-        unreachable_pub,
-        reason = "in public signatures of the asynchronous methods"
-    )
-)]
 pub trait RepeatedWork<T, R>:
     AsyncFnMut(T) -> R + FnMut(T) -> <Self as RepeatedWork<T, R>>::Future
 {
@@ -55,19 +49,4 @@ pub(crate) fn blocking<C, R, F: FnOnce(&mut C) -> R>(
     work: &mut Option<F>,
 ) -> impl for<'r> Work<&'r mut C, R> {
     async move |conn: &mut C| work.take().expect("a closure that was not called")(conn)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::rt::{block_on, caught};
-
-    #[test]
-    fn panics_of_blocking_closures_are_caught() {
-        let mut closure = Some(|number: &mut i32| -> i32 { panic!("in the closure, {number}") });
-        let work = blocking(&mut closure);
-        let mut number = 1;
-        let outcome = block_on(caught(async { work(&mut number).await }));
-        assert!(outcome.is_err());
-    }
 }

@@ -8,19 +8,17 @@
 //! | `with_object_lock`, `with_slot`, `try_..`, also of pools; `try_run` | [`SendWork`] |
 //! | `run_transaction`, `run_as_leader`, `run_on_timer` | [`RepeatedSendWork`] |
 //!
-//! A closure that is passed to such a function may borrow, and the future of the function can be spawned:
+//! A closure that may be called several times can't change a variable that it captures, because of a limit of `async` closures: use
+//! an atomic or a `Mutex`. A closure may borrow, and the future of the function can be spawned:
 //!
 //! ```
-//! use diesel::prelude::*;
+//! use diesel_async::AsyncConnection;
 //! use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
-//! use diesel_async::{AsyncConnection, RunQueryDsl};
 //! use diesel_locks::Result;
 //! use diesel_locks::closures::SendWork;
 //! use diesel_locks::prelude::*;
 //!
-//! diesel::table! { documents (id) { id -> Text, version -> Integer } }
-//!
-//! type Conn = SyncConnectionWrapper<SqliteConnection>;
+//! type Conn = SyncConnectionWrapper<diesel::SqliteConnection>;
 //!
 //! /// Runs `f` in a transaction that holds the lock on the document.
 //! async fn edit<T, F>(conn: &mut Conn, id: &str, f: F) -> Result<T>
@@ -31,21 +29,16 @@
 //!     conn.with_object_lock(ObjectId::new("Document", id), f).await
 //! }
 //!
-//! async fn store(mut conn: Conn, id: String) -> Result<usize> {
-//!     edit(&mut conn, &id, async |conn| {
-//!         let row = (documents::id.eq(&id), documents::version.eq(1)); // borrows `id`
-//!         Ok(diesel::insert_into(documents::table).values(row).execute(conn).await?)
-//!     })
-//!     .await
+//! async fn number(mut conn: Conn, id: String) -> Result<i64> {
+//!     let pages = Sequence::new("page").for_key(&id);
+//!     edit(&mut conn, &id, async |conn| conn.next_number(&pages).await).await
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
 //! let mut conn = Conn::establish(":memory:").await?;
 //! diesel_locks::migrate_async(&mut conn).await?;
-//! # diesel::sql_query("CREATE TABLE documents (id TEXT PRIMARY KEY, version INTEGER NOT NULL)").execute(&mut conn).await?;
-//! let stored = tokio::spawn(store(conn, "contract-17".to_owned())).await??;
-//! assert_eq!(stored, 1);
+//! assert_eq!(tokio::spawn(number(conn, "contract-17".to_owned())).await??, 1);
 //! # Ok(())
 //! # }
 //! ```

@@ -3,23 +3,21 @@
 use crate::acts::cancel_guard::unless_dropped;
 use crate::acts::lists;
 use crate::api::pair::pair;
-use crate::engine::Engine;
 use crate::values::held_object_lock::most_urgent;
 use crate::values::list_options;
 use crate::{Error, HeldObjectLock, ListOptions, SemaphoreInfo, SequenceInfo, SlotInfo};
 
 pair! {
-    /// Shows an operator what is in the database: held object locks, semaphores, held slots, sequences.
-    ///
-    /// It is not in the [`prelude`](crate::prelude): import it where it is used.
+    /// Shows an operator what is in the database: held object locks, semaphores, held slots, sequences. It is not in the
+    /// [`prelude`](crate::prelude).
     ///
     /// ```
     /// use diesel::prelude::*;
     /// use diesel_locks::prelude::*;
-    /// use diesel_locks::{InspectExt, ListOptions};
+    /// use diesel_locks::{Error, InspectExt, ListOptions};
     ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let mut conn = SqliteConnection::establish(":memory:")?; diesel_locks::migrate(&mut conn)?;
+    /// # let mut conn = SqliteConnection::establish(":memory:")?;
+    /// # diesel_locks::migrate(&mut conn)?;
     /// # const COLLATE: Semaphore = Semaphore::from_static("collate-logs", 10);
     /// # let slot = conn.acquire_slot(&COLLATE, LeaseOptions::new(std::time::Duration::from_secs(9)), Wait::No)?;
     /// # conn.run_transaction(TransactionOptions::new(), |conn| conn.next_number(&Sequence::new("pass").for_key(4711)))?;
@@ -32,41 +30,31 @@ pair! {
     /// for sequence in conn.sequences(&ListOptions::new().name("pass").key_prefix("47"))? {
     ///     println!("{:?}: {}", sequence.key, sequence.last_number);
     /// }
+    /// match conn.held_object_locks(50) {
+    ///     Err(Error::LocksNotShown { .. }) => {} // SQLite
+    ///     locks => {
+    ///         for lock in locks? {
+    ///             println!("{:?}: {:?}, {} wait", lock.id, lock.holder.id, lock.waiters.len());
+    ///         }
+    ///     }
+    /// }
     /// # assert_eq!(conn.semaphores(&ListOptions::new())?[0].held, 1);
     /// # assert_eq!(conn.held_slots(&ListOptions::new())?[0].token, Some(slot.token()));
     /// # assert_eq!(conn.sequences(&ListOptions::new().name("pass"))?[0].last_number, 1);
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// The methods only read, in or out of an open transaction. They wait only while another session has locked a whole table
-    /// (`LOCK TABLES`, `ALTER TABLE`): up to `lock_timeout` on PostgreSQL, `lock_wait_timeout` on MySQL and MariaDB;
-    /// [`held_object_locks`](Self::held_object_locks) never. In an open transaction at SERIALIZABLE, MySQL and MariaDB lock the rows
-    /// that they read.
+    /// ([how long](crate::operation::blocking)); [`held_object_locks`](Self::held_object_locks) never waits. In an open transaction
+    /// at SERIALIZABLE, MySQL and MariaDB lock the rows that they read. [Errors by method](crate::Error#errors-by-method).
     ///
-    /// SQLite must be in [WAL mode](crate::operation::sqlite). In its other modes they fail with "database is locked" while another
-    /// connection commits, and its COMMIT fails with it while they read, or the transaction is open in which they were called; both
-    /// after `busy_timeout`.
+    /// SQLite must be in [WAL mode](crate::operation::sqlite). Otherwise they fail with "database is locked" while another
+    /// connection commits, and so does its COMMIT while they read, or the transaction is open in which they were called; both after
+    /// `busy_timeout`.
     #[doc(alias("admin", "monitor", "dashboard", "pg_locks", "operator"))]
     pub trait InspectExt;
 
-    /// The methods of [`InspectExt`](crate::InspectExt) on connections of diesel-async.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use diesel::prelude::*;
-    /// use diesel_async::AsyncConnection;
-    /// use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
-    /// use diesel_locks::{AsyncInspectExt, ListOptions};
-    ///
-    /// let mut conn = SyncConnectionWrapper::<SqliteConnection>::establish(":memory:").await?;
-    /// diesel_locks::migrate_async(&mut conn).await?;
-    /// for sequence in conn.sequences(&ListOptions::new()).await? {
-    ///     println!("{} {:?} {}", sequence.name, sequence.key, sequence.last_number);
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// The methods of [`InspectExt`](crate::InspectExt) on connections of diesel-async: [example](crate::AsyncObjectLockExt).
     #[doc(alias("admin", "monitor", "dashboard", "pg_locks", "operator"))]
     pub trait AsyncInspectExt;
 
@@ -75,25 +63,7 @@ pair! {
         ///
         /// Returns at most `limit` locks: first those with waiters, the longest wait first, then those of the oldest transactions.
         ///
-        /// ```
-        /// use diesel_locks::{Error, InspectExt};
-        ///
-        /// fn print_locks<C: InspectExt>(conn: &mut C) -> Result<(), Error> {
-        ///     for lock in conn.held_object_locks(50)? {
-        ///         let id = lock.id.as_deref().unwrap_or("(not shown)");
-        ///         println!("{id}: held by session {:?} for {:?}", lock.holder.id, lock.holder.open_for);
-        ///         for waiter in &lock.waiters {
-        ///             println!("    session {:?} waits for {:?}", waiter.session.id, waiter.waited);
-        ///         }
-        ///     }
-        ///     Ok(())
-        /// }
-        /// # use diesel::prelude::*;
-        /// # let mut conn = SqliteConnection::establish(":memory:").expect("SQLite");
-        /// # assert!(matches!(print_locks(&mut conn), Err(Error::LocksNotShown { .. })));
-        /// ```
-        ///
-        /// The result is that of one moment: do not decide by it whether a lock is free, use
+        /// The result is that of one moment: to find out whether a lock is free use
         /// [`try_lock_object`](crate::ObjectLockExt::try_lock_object). It contains the locks in the database and schema of this
         /// connection's tables, also those of the connection itself.
         ///
@@ -106,47 +76,42 @@ pair! {
         /// | [`started_at`](crate::LockSession::started_at) | in microseconds | in microseconds | in seconds | |
         /// | [`waiting_since`](crate::LockWaiter::waiting_since) | in microseconds; missing for the first moment of a wait | the begin of the statement that waits | in seconds | |
         /// | shown like a lock | a transaction that purges | a transaction that purges | | |
-        /// | source | `pg_locks`, `pg_stat_activity`; the ids of kept locks: `diesel_locks_objects` | `performance_schema`: `data_locks`, `metadata_locks`, `threads`, `events_transactions_current`, `events_statements_current` | `information_schema`: `INNODB_LOCKS`, `INNODB_TRX`, `PROCESSLIST` | |
         /// | privileges | none; `pg_read_all_stats` for times, hosts and queries of other users' sessions | SELECT on `performance_schema` | `PROCESS` | |
         /// | reads | the server's locks; with kept locks, the rows of the table | all locks of InnoDB | all locks of InnoDB for which sessions wait | |
         ///
-        /// MariaDB reads its locks again only when no session has asked for 0.1 s, and returns the former result until then: if
-        /// sessions ask every 0.1 s, the result never changes. So ask at most a few times a second, in all processes together.
+        /// MariaDB reads its locks again only when no session has asked for 0.1 s, and returns the former result until then: ask at
+        /// most a few times a second, in all processes together.
         ///
-        /// PostgreSQL shows for which transaction a session waits, but not for what. A session whose query is visible and does not
-        /// call a function of this crate is not taken for a waiter. A session whose query is not visible (another user's without
+        /// PostgreSQL shows for which transaction a session waits, but not for what. Not taken for a waiter is a session whose
+        /// query is visible and does not call a function of this crate. One whose query is not visible (another user's without
         /// `pg_read_all_stats`, or any with `track_activities = off`), and that holds or requests object locks and waits for a row
         /// of the application, may be shown as a waiter.
         ///
-        /// PostgreSQL does not show which transient locks a transaction holds, only that it may hold some. So these are missing,
-        /// unless a session waits for them:
-        ///
-        /// - the transient locks of a transaction that waits for another object,
-        /// - those of a transaction that is shown as the holder of another lock: one that holds a kept and a transient lock has one
-        ///   entry, that of the kept lock.
+        /// PostgreSQL shows that a transaction holds transient locks, but not which. Unless a session waits for them, these are
+        /// missing: those of a transaction that waits for another object, and those of one that is shown as the holder of another
+        /// lock (a kept lock has the only entry).
         ///
         /// In an open transaction on PostgreSQL each call discards the transaction's snapshot of statistics
-        /// (`pg_stat_clear_snapshot`), because it would contain the sessions of the first call. While another session has locked
-        /// the table of objects, PostgreSQL shows kept locks without their ids, after 20 ms.
+        /// (`pg_stat_clear_snapshot`). While another session has locked the table of objects, PostgreSQL shows kept locks without
+        /// their ids, after 20 ms.
         ///
         /// # Errors
         ///
-        /// [`Error::InvalidLimit`] for a limit of 0, or above [`MAX_LISTED`](crate::limits::MAX_LISTED).
-        /// [`Error::LocksNotShown`] on SQLite, and on MySQL with `performance_schema = OFF`.
-        /// [Others](crate::Error#errors-by-method).
+        /// [`Error::InvalidLimit`] for a limit of 0, or above [`MAX_LISTED`](crate::limits::MAX_LISTED). [`Error::LocksNotShown`]
+        /// on SQLite, and on MySQL with `performance_schema = OFF`. [Others](crate::Error#errors-by-method).
         #[doc(alias("pg_locks", "pg_stat_activity", "data_locks", "INNODB_TRX", "waiters", "blocking"))]
         fn held_object_locks(limit: u32) -> Result<Vec<HeldObjectLock>, Error> {
-            |engine| unless_dropped!(engine, |engine| held_object_locks(engine, limit))
+            |engine| unless_dropped!(engine, |engine| async {
+                list_options::validate_limit(limit)?;
+                let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+                engine.held_locks().await.map(|locks| most_urgent(locks, limit))
+            })
         }
 
         /// Lists the semaphores that have slots, ordered by name, with their registered permits and the number of held slots.
         ///
         /// A semaphore has slots after it was registered or first used, until
         /// [`purge_slots`](crate::SemaphoreExt::purge_slots) removes them. The method reads all slots of the listed semaphores.
-        ///
-        /// # Errors
-        ///
-        /// See [Errors by method](crate::Error#errors-by-method).
         #[doc(alias("list"))]
         fn semaphores(options: &ListOptions) -> Result<Vec<SemaphoreInfo>, Error> {
             |engine| unless_dropped!(engine, |engine| lists::semaphores(engine, options))
@@ -159,12 +124,7 @@ pair! {
         /// are not visible.
         ///
         /// One query reads the slots of the selected semaphores in the order of the result, also free ones, until the
-        /// [limit](ListOptions::limit) of held slots is reached. In a table with many slots select some semaphores by a filter, and
-        /// remove unused slots by [`purge_slots`](crate::SemaphoreExt::purge_slots).
-        ///
-        /// # Errors
-        ///
-        /// As [`semaphores`](Self::semaphores).
+        /// [limit](ListOptions::limit) of held slots is reached: in a table with many slots select some semaphores by a filter.
         #[doc(alias("holders", "owners", "list"))]
         fn held_slots(options: &ListOptions) -> Result<Vec<SlotInfo>, Error> {
             |engine| unless_dropped!(engine, |engine| lists::held_slots(engine, options))
@@ -174,22 +134,9 @@ pair! {
         ///
         /// The numbers are those that [`last_number`](crate::SequenceExt::last_number) returns. A table may hold millions of
         /// sequences: select some by a filter.
-        ///
-        /// # Errors
-        ///
-        /// As [`semaphores`](Self::semaphores).
         #[doc(alias("list"))]
         fn sequences(options: &ListOptions) -> Result<Vec<SequenceInfo>, Error> {
             |engine| unless_dropped!(engine, |engine| lists::sequences(engine, options))
         }
     }
-}
-
-async fn held_object_locks(
-    engine: &mut dyn Engine,
-    limit: u32,
-) -> Result<Vec<HeldObjectLock>, Error> {
-    list_options::validate_limit(limit)?;
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    Ok(most_urgent(engine.held_locks().await?, limit))
 }

@@ -27,8 +27,8 @@ use crate::{ObjectLockExt, SemaphoreExt};
 
 /// Acquires object locks, and slots of transactions, with connections of a pool, and holds no connection while it waits.
 ///
-/// For services in which many requests may want the same lock or slot. A request that waits on a method of a connection
-/// occupies that connection, and as many waiters as the pool has connections stop the whole service.
+/// For services in which many requests may want the same lock or slot: as many waiters on methods of connections as the pool has
+/// connections stop the whole service. [In a web service] compares both.
 ///
 /// ```
 /// use diesel_locks::prelude::*;
@@ -36,7 +36,6 @@ use crate::{ObjectLockExt, SemaphoreExt};
 /// use std::time::Duration;
 ///
 /// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
-/// # fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
 /// # let directory = tempfile::tempdir()?;
 /// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
 /// # diesel_locks::migrate(&mut pool.get()?)?;
@@ -52,39 +51,17 @@ use crate::{ObjectLockExt, SemaphoreExt};
 ///
 /// // At most five reports at a time, on all servers:
 /// const REPORTS: Semaphore = Semaphore::from_static("reports", 5);
-/// match locks.stopped_by(&client).with_slot(&REPORTS, wait, |_conn| Ok::<_, Error>("report")) {
-///     Ok(report) => println!("{report}"),
+/// match locks.with_slot(&REPORTS, wait, |_conn| Ok::<_, Error>("report")) {
 ///     Err(error) if error.is_busy() => println!("try again later"), // 503
-///     Err(error) => return Err(error.into()),
+///     report => println!("{}", report?),
 /// }
-/// # Ok(())
-/// # }
-/// ```
-///
-/// With a pool of deadpool or bb8:
-///
-/// ```
-/// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/asynchronous.rs")); }
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
-/// use diesel_locks::{LockPool, Result};
-///
-/// # let directory = tempfile::tempdir()?;
-/// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
-/// # diesel_locks::migrate_async(&mut pool.get().await?).await?;
-/// let locks = LockPool::new(pool);
-/// locks.with_object_lock("Account:4711", async |_conn| -> Result<()> {
-///     Ok(()) // read, compare, write
-/// })
-/// .await?;
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// | feature | `P` | methods | closures |
 /// |---|---|---|---|
 /// | `r2d2` | r2d2's pool of Diesel's connections | block the thread | `FnOnce(&mut C)` |
-/// | `bb8`, `deadpool` | an `AsyncPool` | return futures, which are `Send` | `async`, with a `&mut` of the pool's connection |
+/// | `bb8`, `deadpool` | an `AsyncPool` | return futures, which are `Send` ([example](crate#in-tests)) | `async`, with a `&mut` of the pool's connection |
 ///
 /// Transactions, closures and their errors are those of the methods of a connection outside a transaction (in a savepoint, on a
 /// connection that `begin_test_transaction` has left in one). A closure gets the connection that holds the lock or slot; a call of
@@ -96,35 +73,31 @@ use crate::{ObjectLockExt, SemaphoreExt};
 /// Requests for the same objects wait in a queue of the process, in the order in which they came; those for different sets of
 /// objects in different queues, also if the sets overlap; on SQLite all in one. The first of a queue asks the database, without
 /// waiting there, after pauses of 10 to 100 ms, and when a holder of this `LockPool` releases the lock. So 1,000 requests that wait
-/// for 10 objects use up to 10 connections, for a few milliseconds at a time. The next one also asks while an attempt takes
-/// longer than 1 s, and may overtake. Now and then a released lock is left to other processes for up to 100 ms, at most 5 % of the
-/// time. A request with [`Wait::No`] joins no queue.
+/// for 10 objects use up to 10 connections, for a few milliseconds at a time. While an attempt takes longer than 1 s, the next one
+/// also asks, and may overtake. A request with [`Wait::No`] joins no queue.
 ///
 /// A lock that is held by another process, by a connection that was used without this `LockPool`, or with an overlapping set, is
-/// acquired up to 100 ms after its release; sessions that wait in the database get it earlier. Where few requests wait, and that
-/// time counts more than connections, wait in the database.
+/// acquired up to 100 ms after its release; sessions that wait in the database get it earlier. Now and then a released lock is left
+/// to other processes for up to 100 ms, at most 5 % of the time.
 ///
 /// A request for several objects holds none of them while it waits, so that it can't deadlock. While others lock these objects
-/// without a pause, it may wait until its time is up: then lock one object that stands for all, or wait in the database.
+/// without a pause, it may wait until its time is up: then lock one object that stands for all, or wait on a connection.
 ///
 /// # Waiting for slots
 ///
 /// Waiters for a slot of one semaphore form one queue of the process, whether they wait on a `LockPool`, on a connection or on a
-/// [`SlotRenewer`](crate::SlotRenewer). It works as those for object locks, whose releases do not wake it. Requests that find no
-/// waiter make an attempt at once, as many at the same time as there are permits, and half of the pool's size at most. On SQLite
-/// any other writer counts as a holder of all slots.
+/// [`SlotRenewer`](crate::SlotRenewer). Requests that find no waiter make an attempt at once, as many at the same time as there are
+/// permits, and half of the pool's size at most. On SQLite any other writer counts as a holder of all slots.
 ///
 /// # Connections for others
 ///
-/// A `LockPool` borrows all connections of its pool but one at the same time; all if the pool has fewer than four. So queries
-/// that use the pool directly, such as a health check, do not wait behind requests for locks, which wait for a connection in a
-/// queue of the `LockPool`. To run eight transactions with locks at the same time, give the pool nine connections: the last one
-/// runs no closure, also if requests time out meanwhile.
+/// A `LockPool` borrows all connections of its pool but one at the same time; all if the pool has fewer than four. So a query
+/// that uses the pool directly, such as a health check, does not wait behind requests for locks. To run eight transactions with
+/// locks at the same time, give the pool nine connections.
 ///
 /// # Time limit
 ///
-/// A request for object locks that sets no [`Wait`] waits at most as long as the pool waits for a connection
-/// (30 s by default), not forever.
+/// A request for object locks that sets no [`Wait`] waits at most as long as the pool waits for a connection (30 s by default).
 ///
 /// If the first attempt is made at once, without a wait in the queue, and gets no connection within the pool's time-out, or within
 /// the remaining time of the request (at least 200 ms), the request returns `Error::Pool` (r2d2) or `Error::AsyncPool`. Any other
@@ -132,20 +105,19 @@ use crate::{ObjectLockExt, SemaphoreExt};
 ///
 /// A connection that does not answer delays only the request that uses it: if no attempt was answered since a request came, it makes
 /// its own when half of its time has passed. A thread waits until the connection itself times out. A future gives it up when the
-/// time of the request is up, at the earliest after 500 ms.
-///
-/// While deadpool can't open connections, because the database is restarted for example, the pauses of each queue grow from
-/// 100 ms to 5 s, until the next request for the same joins it. bb8 retries by itself within its time-out.
+/// time of the request is up, at the earliest after 500 ms. While deadpool can't open connections, the pauses of each queue grow
+/// from 100 ms to 5 s, until the next request for the same joins it.
 ///
 /// # Stops and dropped futures
 ///
 /// Waits of a handle that [`stopped_by`](Self::stopped_by) has returned end when its [`StopToken`] is stopped: when the client of a
-/// request hangs up, or the process is to end ([`Shutdown`](crate::Shutdown)). A closure is not called after a stop; a stop while it
-/// runs has no effect. On r2d2 such a request asks the pool for a connection every 25 ms, and is then the last in the pool's own
+/// request hangs up, or the process is to end ([`Shutdown`](crate::Shutdown)). A closure is not called after a stop; a stop while
+/// it runs has no effect. On r2d2 such a request asks the pool for a connection every 25 ms, and is then the last in the pool's own
 /// queue; the pool's event handler counts each of these as a time-out.
 ///
-/// A future may be dropped at every `.await`: see `operation::dropped_futures`. The next request in the queue asks at once, and, if
-/// the rollback has not ended by then, again up to 100 ms later.
+/// A future may be dropped at every `.await`: see `operation::dropped_futures`.
+///
+/// [In a web service]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/web-service.md#wait-without-a-connection
 #[doc(alias("queue", "bulkhead", "waiters", "async", "bb8", "deadpool"))]
 pub struct LockPool<P> {
     shared: Arc<Shared<P>>,
@@ -232,14 +204,13 @@ impl<C: SemaphoreExt + ObjectLockExt + R2D2Connection + 'static> LockPool<R2d2Po
         C::block_on(held.run(work::blocking(&mut Some(f))))
     }
 
-    /// Runs `f` in a transaction that holds a slot, and commits it. Returns `None`, and does not call `f`, when no slot is free.
-    ///
-    /// Does not wait for a slot, but for a connection of the pool, up to its time-out.
+    /// Runs `f` in a transaction that holds a slot, and commits it. Returns `None`, and does not call `f`, when no slot is free:
+    /// waits only for a connection of the pool, up to its time-out.
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`] when the pool has no connection within its time-out; [`Error::Stopped`] after a stop, as in
-    /// [`with_slot`](Self::with_slot); those of [`SemaphoreExt::try_with_slot`].
+    /// [`Error::Pool`] when the pool has no connection within its time-out; [`Error::Stopped`] after a stop; those of
+    /// [`SemaphoreExt::try_with_slot`].
     pub fn try_with_slot<T, E, F>(&self, semaphore: &Semaphore, f: F) -> Result<Option<T>, E>
     where
         F: FnOnce(&mut C) -> Result<T, E>,
@@ -254,15 +225,12 @@ impl<C: SemaphoreExt + ObjectLockExt + R2D2Connection + 'static> LockPool<R2d2Po
     }
 }
 
-/// On the pools of diesel-async: the methods return futures.
+/// On the pools of diesel-async: the methods return futures, and [`Error::AsyncPool`] in place of `Error::Pool`, at any attempt if
+/// the pool is closed.
 #[cfg(feature = "_async_pool")]
 impl<P: AsyncPool> LockPool<P> {
-    /// Locks objects, runs `f` in the transaction that holds the locks, and commits it: as `with_object_lock` on r2d2's pool.
-    ///
-    /// # Errors
-    ///
-    /// Those of `AsyncObjectLockExt::with_object_lock`; [`Error::Stopped`] at a stop, after the attempt that is running if there
-    /// is one; [`Error::AsyncPool`] in place of `Error::Pool`, and at any attempt if the pool is closed.
+    /// Locks objects, runs `f` in the transaction that holds the locks, and commits it: as `with_object_lock` on r2d2's pool. A
+    /// stop ends the wait after the attempt that is running, if there is one.
     pub fn with_object_lock<T, E, F>(
         &self,
         request: impl Into<LockRequest>,
@@ -283,10 +251,6 @@ impl<P: AsyncPool> LockPool<P> {
     }
 
     /// Runs `f` in a transaction that holds a slot, and commits it: as `with_slot` on r2d2's pool.
-    ///
-    /// # Errors
-    ///
-    /// As [`with_object_lock`](Self::with_object_lock), with those of `AsyncSemaphoreExt::with_slot`.
     pub fn with_slot<T, E, F>(
         &self,
         semaphore: &Semaphore,
@@ -307,10 +271,6 @@ impl<P: AsyncPool> LockPool<P> {
     }
 
     /// Runs `f` in a transaction that holds a slot, or returns `None` when no slot is free: as `try_with_slot` on r2d2's pool.
-    ///
-    /// # Errors
-    ///
-    /// As [`with_object_lock`](Self::with_object_lock), with those of `AsyncSemaphoreExt::try_with_slot`.
     pub fn try_with_slot<T, E, F>(
         &self,
         semaphore: &Semaphore,

@@ -1,7 +1,5 @@
-//! The migrations that create the tables.
-//!
-//! [`migrate`](crate::migrate) runs them. An application that embeds its own migrations can run these constants with them,
-//! and [`write_to`] writes the files into a folder for the Diesel CLI.
+//! The migrations that create the tables. [`migrate`](crate::migrate) runs them. An application that embeds its own migrations can
+//! run these constants with them, and [`write_to`] writes the files into a folder for the Diesel CLI.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -44,13 +42,12 @@ pub enum WriteError {
     },
 }
 
-/// Writes the migrations of the engine of `C`, a connection of Diesel or of diesel-async, into a folder for the Diesel CLI.
+/// Writes the migrations of the engine of `C`, a connection of Diesel or of diesel-async, into a folder for the Diesel CLI, which
+/// it creates if necessary. Returns the paths of the files that it has written.
 ///
-/// Creates the folder if it does not exist. Returns the paths of the files that it has written.
-///
-/// A file that exists with the same text (with any line ends) is left alone, so this function may run again, and adds
-/// the new migrations after an update of this crate. `diesel migration run` then runs the migrations,
-/// [`migrate`](crate::migrate) finds them done, and `diesel migration revert --all` reverts them.
+/// A file that exists with the same text (with any line ends) is left alone: run the function again after an update of this crate
+/// to add the new migrations. `diesel migration run` then runs the migrations, [`migrate`](crate::migrate) finds them done, and
+/// `diesel migration revert --all` reverts them.
 ///
 /// # Errors
 ///
@@ -135,7 +132,7 @@ mod tests {
         files
     }
 
-    fn writes_all_once_and_overwrites_nothing<C: MigrationFiles>(engine: &str) {
+    fn check<C: MigrationFiles>(engine: &str) {
         let temporary = tempfile::tempdir().expect("a folder");
         let folder = temporary.path().join("new").join("migrations");
         let written = write_to::<C>(&folder).expect("written");
@@ -163,22 +160,14 @@ mod tests {
         assert_eq!(again, [written[0].clone(), last.clone()]);
     }
 
-    #[cfg(feature = "postgres")]
     #[test]
-    fn writes_the_migrations_of_postgres() {
-        writes_all_once_and_overwrites_nothing::<diesel::PgConnection>("postgres");
-    }
-
-    #[cfg(feature = "mysql")]
-    #[test]
-    fn writes_the_migrations_of_mysql() {
-        writes_all_once_and_overwrites_nothing::<diesel::MysqlConnection>("mysql");
-    }
-
-    #[cfg(feature = "sqlite")]
-    #[test]
-    fn writes_the_migrations_of_sqlite() {
-        writes_all_once_and_overwrites_nothing::<diesel::SqliteConnection>("sqlite");
+    fn all_migrations_are_written_once_and_nothing_is_overwritten() {
+        #[cfg(feature = "postgres")]
+        check::<diesel::PgConnection>("postgres");
+        #[cfg(feature = "mysql")]
+        check::<diesel::MysqlConnection>("mysql");
+        #[cfg(feature = "sqlite")]
+        check::<diesel::SqliteConnection>("sqlite");
     }
 
     #[cfg(feature = "sqlite")]

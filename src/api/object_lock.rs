@@ -1,13 +1,9 @@
-//! Object locks: the methods on connections.
+//! Object locks: the methods on connections. `pair!` makes both traits.
 
 use crate::acts::cancel_guard::unless_dropped;
-use crate::acts::object_lock;
-use crate::acts::object_lock::run_or_unavailable;
-use crate::acts::work::Work;
+use crate::acts::object_lock::{lock, purge, run};
 use crate::api::pair::pair;
-use crate::engine::{Engine, HasEngine};
-use crate::values::lock_request::LockOutcome;
-use crate::values::lock_request::Request;
+use crate::values::lock_request::{LockOutcome, Request};
 use crate::{Error, LockRequest};
 
 pair! {
@@ -17,30 +13,23 @@ pair! {
     /// use diesel::prelude::*;
     /// use diesel_locks::prelude::*;
     ///
-    /// diesel::table! { documents (id) { id -> Text, version -> Integer } }
+    /// # let mut conn = SqliteConnection::establish(":memory:")?;
+    /// # diesel_locks::migrate(&mut conn)?;
+    /// let order = ObjectId::new("Order", 4711);
+    /// conn.with_object_lock(&order, |_conn| -> QueryResult<()> {
+    ///     Ok(()) // read, decide, write: no other transaction holds the order
+    /// })?;
     ///
-    /// /// Stores a document, or a newer version of it. Several threads may call this for one document at the same time.
-    /// fn register(conn: &mut SqliteConnection, id: &str, version: i32) -> QueryResult<bool> {
-    ///     conn.with_object_lock(&ObjectId::new("Document", id), |conn| {
-    ///         let known: Option<i32> =
-    ///             documents::table.find(id).select(documents::version).first(conn).optional()?;
-    ///         if known.is_some_and(|known| known >= version) {
-    ///             return Ok(false);
-    ///         }
-    ///         let row = (documents::id.eq(id), documents::version.eq(version));
-    ///         diesel::replace_into(documents::table).values(row).execute(conn)?;
-    ///         Ok(true)
-    ///     })
-    /// }
+    /// let lines = conn.try_with_object_lock(&order, |_conn| QueryResult::Ok(42))?;
+    /// assert_eq!(lines, Some(42)); // `None`: another transaction holds the order
     ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let mut conn = SqliteConnection::establish(":memory:")?;
-    /// diesel_locks::migrate(&mut conn)?;
-    /// # diesel::sql_query("CREATE TABLE documents (id TEXT PRIMARY KEY, version INTEGER NOT NULL)").execute(&mut conn)?;
-    /// assert!(register(&mut conn, "contract-17", 2)?);
-    /// assert!(!register(&mut conn, "contract-17", 1)?);
-    /// # Ok(())
-    /// # }
+    /// // On PostgreSQL, MySQL and MariaDB with `.isolation(IsolationLevel::ReadCommitted)`.
+    /// conn.run_transaction(TransactionOptions::new(), |conn| -> QueryResult<()> {
+    ///     conn.lock_object(&order)?;
+    ///     let _is_free = conn.try_lock_object("statistics")?.is_acquired();
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// | | opens a transaction, runs a closure | locks in the open transaction |
@@ -57,13 +46,13 @@ pair! {
     /// [is gone](crate::operation::blocking#a-client-that-vanishes). There is no lease, no clock and no unlock.
     ///
     /// [Blocking](crate::operation::blocking) lists how long each method waits, and whether the transaction is usable after an
-    /// error, [Errors by method](crate::Error#errors-by-method) what it returns. SQLite needs
-    /// [two settings](crate::operation::sqlite).
+    /// error, [Errors by method](crate::Error#errors-by-method) what it returns. SQLite needs [two
+    /// settings](crate::operation::sqlite).
     ///
     /// # The error type of a closure
     ///
-    /// A closure may return any error type `E: From<diesel_locks::Error>`: Diesel's error, this crate's, `anyhow::Error`, the
-    /// application's own. If `?` follows the call, name it at the closure: `|conn| -> diesel_locks::Result<_> { .. }` (see
+    /// A closure may return any error type `E: From<diesel_locks::Error>`: Diesel's, this crate's, `anyhow::Error`, the
+    /// application's. If `?` follows the call, name it at the closure: `|conn| -> diesel_locks::Result<_> { .. }` (see
     /// [`Result`](crate::Result)), or `|conn| -> Result<_, AppError> { .. }`.
     ///
     /// # Isolation
@@ -71,13 +60,11 @@ pair! {
     /// A closure never reads data older than the moment at which it acquired the lock. At top level the transaction runs at READ
     /// COMMITTED on PostgreSQL, MySQL and MariaDB, whatever the session's default is, and as an immediate transaction on SQLite.
     ///
-    /// A transaction that is already open may have read before. The methods return [`Error::UnsuitableIsolation`] if it does not
-    /// see current data: at REPEATABLE READ, which is MySQL's default, at SERIALIZABLE, and on SQLite in a deferred transaction
-    /// that has read before another connection wrote. Open it by
-    /// [`run_transaction`](crate::TransactionExt::run_transaction) at READ COMMITTED.
-    ///
-    /// Not detected on MySQL and MariaDB: a plain `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ` before the transaction, in a
-    /// session at READ COMMITTED.
+    /// In a transaction that is already open and does not see current data the methods return [`Error::UnsuitableIsolation`]: at
+    /// REPEATABLE READ, which is MySQL's default, at SERIALIZABLE, and on SQLite in a deferred transaction that has read, if
+    /// another connection is writing or has written since (Diesel's `immediate_transaction` is suitable). Open it by
+    /// [`run_transaction`](crate::TransactionExt::run_transaction) at READ COMMITTED. Not detected on MySQL and MariaDB: a plain
+    /// `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ` before the transaction, in a session at READ COMMITTED.
     #[doc(alias("mutex", "advisory lock", "advisory_lock", "named lock", "distributed lock", "distributed_lock"))]
     #[doc(alias("pessimistic lock", "business lock"))]
     pub trait ObjectLockExt;
@@ -91,6 +78,10 @@ pair! {
     /// use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
     /// use diesel_async::{AsyncConnection, RunQueryDsl};
     /// use diesel_locks::prelude::*;
+    /// use diesel_locks::{AsyncInspectExt, ListOptions, RetryPolicy};
+    /// use std::time::Duration;
+    ///
+    /// const COLLATE: Semaphore = Semaphore::from_static("collate-logs", 10);
     ///
     /// let mut conn = SyncConnectionWrapper::<SqliteConnection>::establish(":memory:").await?;
     /// diesel_locks::migrate_async(&mut conn).await?;
@@ -98,6 +89,15 @@ pair! {
     ///     diesel::sql_query("SELECT 1").execute(conn).await // read, compare, write
     /// })
     /// .await?;
+    ///
+    /// if let Some(slot) = conn.try_acquire_slot(&COLLATE, LeaseOptions::new(Duration::from_secs(30))).await? {
+    ///     conn.release_slot(slot).await?;
+    /// }
+    ///
+    /// let passes = Sequence::new("pass").for_key(4711);
+    /// let retried = TransactionOptions::new().retry(RetryPolicy::max_attempts(5));
+    /// let number = conn.run_transaction(retried, async |conn| conn.next_number(&passes).await).await?;
+    /// assert_eq!(conn.sequences(&ListOptions::new()).await?[0].last_number, number);
     /// # Ok(())
     /// # }
     /// ```
@@ -112,71 +112,51 @@ pair! {
     closures {
         /// Opens a transaction, waits for the lock, runs `f`, and commits. Returns the value of `f`.
         ///
-        /// Rolls back if `f` returns an error or panics; the panic continues. Of several objects it acquires all locks or none: see
-        /// [`LockRequest::all`].
+        /// Rolls back if `f` returns an error or panics; the panic continues. Of several objects it acquires
+        /// [all locks or none](LockRequest::all).
         ///
-        /// In an open transaction the method opens a savepoint. If `f` succeeds, the lock is held until the outer transaction
-        /// ends. If `f` fails, the rollback to the savepoint releases it on PostgreSQL; on SQLite the lock is held until the outer
-        /// transaction ends, and on MySQL and MariaDB it may be.
+        /// In an open transaction the method opens a savepoint, and the lock is held until the outer transaction ends. If `f`
+        /// fails, the rollback to the savepoint releases it on PostgreSQL; on SQLite it does not, and on MySQL and MariaDB it may.
         ///
-        /// Do not change the schema in `f` on MySQL and MariaDB: `CREATE TABLE` and `ALTER TABLE` commit the transaction and
-        /// release the lock, and migrations fail for good ([`migrate`](crate::migrate#the-applications-own-migrations)). On
-        /// PostgreSQL, `CREATE INDEX CONCURRENTLY` waits for all sessions that wait for an object lock on a connection: sent while
-        /// the lock is held for which they wait, it does not end.
+        /// Do not change the schema in `f`: on MySQL and MariaDB `CREATE TABLE` and `ALTER TABLE` commit the transaction and
+        /// release the lock ([migrations](crate::migrate#the-applications-own-migrations)). On PostgreSQL `CREATE INDEX
+        /// CONCURRENTLY` does not end while another session waits for this lock on a connection.
         ///
         /// # Errors
         ///
-        /// - Before `f` (nothing is written): [`Error::LockTimeout`], [`Error::Unavailable`] with
-        ///   [`Wait::No`](crate::Wait::No), or [others](crate::Error#errors-by-method). At top level a deadlock while the method
-        ///   acquires the lock is retried.
+        /// - Before `f`: [`Error::LockTimeout`], [`Error::Unavailable`] with [`Wait::No`](crate::Wait::No), or
+        ///   [others](crate::Error#errors-by-method). At top level a deadlock while the method acquires the lock is retried.
         /// - From `f`: its own error. The writes are rolled back.
         /// - At COMMIT (the writes are rolled back): [`Error::TransactionAborted`] if the server had already ended the
         ///   transaction (on SQLite what `f` wrote after `INSERT OR ROLLBACK`, or ROLLBACK as text, is committed);
-        ///   [`Error::StatementTimeout`] on SQLite, and on MySQL and MariaDB if a backup or `FLUSH TABLES WITH READ LOCK` delayed
-        ///   COMMIT longer than `lock_wait_timeout`; [`Error::Deadlock`] and [`Error::SerializationFailure`] in a cluster;
-        ///   [`Error::Database`], for example for a deferred constraint.
+        ///   [others](crate::Error#errors-by-method).
         /// - At COMMIT, if the connection was lost (the writes may be committed): [`Error::OutcomeUnknown`].
         #[doc(alias("with_lock", "with_advisory_lock", "mutex", "lock", "synchronized", "GET_LOCK"))]
         #[doc(alias("pg_advisory_xact_lock", "advisory_lock"))]
         fn with_object_lock(request: impl Into<LockRequest>; f) -> Result<T, E> {
             let request = request.into();
-            |conn| with_lock(conn, request, f).await
+            |conn| {
+                let request = Request::new(request)?;
+                let done: Result<_, E> = unless_dropped!(conn, |conn| run(conn, &request, f));
+                done?.ok_or_else(|| E::from(request.unavailable()))
+            }
         }
 
         /// Runs `f` in a transaction that holds the lock, or returns `None` at once if another transaction holds it.
         ///
-        /// Otherwise as [`with_object_lock`](Self::with_object_lock). Of several objects it acquires all locks or returns `None`.
+        /// Otherwise as [`with_object_lock`](Self::with_object_lock). Returns `None` within 50 ms, with thousands of ids later, and
+        /// causes no error in an outer transaction. Not for a job that one server is to run: another whose timer fires after the end of
+        /// this transaction runs it too ([`hold_at_least`](crate::LeaseOptions::hold_at_least)).
         ///
-        /// Returns `None` within 50 ms, with thousands of ids later, and causes no error in an outer transaction. On PostgreSQL a
-        /// held transient lock is detected after 10 ms (an INSERT has no NOWAIT), a held kept lock at once. On SQLite any other
-        /// writer holds the lock.
-        ///
-        /// To run a job once, use a lease with [`hold_at_least`](crate::LeaseOptions::hold_at_least): a server whose timer fires
-        /// after this transaction has ended acquires the lock too.
-        ///
-        /// # Errors
-        ///
-        /// As [`with_object_lock`](Self::with_object_lock), except [`Error::Unavailable`]. [`Error::LockTimeout`] only if a limit
-        /// of the session ends the statement. [`Error::ConflictingWait`] if the request has another wait than
-        /// [`Wait::No`](crate::Wait::No).
-        ///
-        /// ```
-        /// # use diesel::prelude::*;
-        /// # use diesel_locks::prelude::*;
-        /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-        /// # let mut conn = SqliteConnection::establish(":memory:")?;
-        /// # diesel_locks::migrate(&mut conn)?;
-        /// match conn.try_with_object_lock(ObjectId::new("Order", 4711), |_conn| QueryResult::Ok(42))? {
-        ///     Some(lines) => println!("{lines} lines recomputed"),
-        ///     None => println!("another transaction is working on the order"),
-        /// }
-        /// # Ok(())
-        /// # }
-        /// ```
+        /// [`Error::LockTimeout`] only if a limit of the session ends the statement. [`Error::ConflictingWait`] if the request has
+        /// another wait than [`Wait::No`](crate::Wait::No).
         #[doc(alias("try_with_lock", "try_lock", "TryLock", "NOWAIT", "pg_try_advisory_xact_lock"))]
         fn try_with_object_lock(request: impl Into<LockRequest>; f) -> Result<Option<T>, E> {
             let request = request.into();
-            |conn| try_with_lock(conn, request, f).await
+            |conn| {
+                let request = Request::without_wait(request, "try_with_object_lock")?;
+                unless_dropped!(conn, |conn| run(conn, &request, f))
+            }
         }
     }
 
@@ -184,112 +164,46 @@ pair! {
         /// Acquires the lock, or those of several objects, in the open transaction, which holds them until it ends.
         ///
         /// Waits as the request says, without limit by default. A rollback to a savepoint older than the lock releases the lock on
-        /// PostgreSQL. On SQLite it does not; on MySQL and MariaDB it may.
-        ///
-        /// Call it before the transaction reads, in a transaction of this crate at READ COMMITTED. In Diesel's `transaction` it
-        /// fails with [`Error::UnsuitableIsolation`] on MySQL and MariaDB unless the session is at READ COMMITTED, and on SQLite if
-        /// the transaction has read and another connection is writing or has written since: use `immediate_transaction`.
+        /// PostgreSQL; on SQLite it does not, and on MySQL and MariaDB it may. Call it before the transaction reads, at a suitable
+        /// [isolation level](Self#isolation).
         ///
         /// # Errors
         ///
         /// [`Error::NotInTransaction`] outside of a transaction; [others](crate::Error#errors-by-method).
         /// [Whether the transaction is usable then](crate::operation::blocking#the-transaction-after-an-error) depends on the
         /// [`Wait`](crate::Wait) and the engine.
-        ///
-        /// SQLite has no READ COMMITTED: leave the level out there.
-        ///
-        /// ```
-        /// use diesel_locks::prelude::*;
-        /// use diesel_locks::IsolationLevel;
-        ///
-        /// const READ_COMMITTED: TransactionOptions =
-        ///     TransactionOptions::new().isolation(IsolationLevel::ReadCommitted);
-        ///
-        /// fn cancel<C>(conn: &mut C, order: i32) -> Result<(), diesel_locks::Error>
-        /// where
-        ///     C: ObjectLockExt + TransactionExt,
-        /// {
-        ///     conn.run_transaction(READ_COMMITTED, |conn| {
-        ///         conn.lock_object(ObjectId::new("Order", order))?;
-        ///         Ok(()) // read and write the order
-        ///     })
-        /// }
-        /// ```
         #[doc(alias("acquire", "lock", "pg_advisory_xact_lock", "FOR UPDATE", "with_advisory_lock"))]
         fn lock_object(request: impl Into<LockRequest>) -> Result<(), Error> {
             let request = request.into();
-            |engine| lock(engine, request).await
+            |engine| {
+                let request = Request::new(request)?;
+                match lock(engine, "lock_object", &request).await? {
+                    LockOutcome::Acquired => Ok(()),
+                    LockOutcome::Unavailable => Err(request.unavailable()),
+                }
+            }
         }
 
         /// Acquires the lock in the open transaction without waiting, and returns whether it was acquired.
         ///
         /// Otherwise as [`lock_object`](Self::lock_object). Returns within 50 ms. The transaction remains usable; MariaDB with
         /// `innodb_rollback_on_timeout` ends it: [`Error::TransactionAborted`].
-        ///
-        /// # Errors
-        ///
-        /// As [`lock_object`](Self::lock_object), except [`Error::Unavailable`]. [`Error::LockTimeout`] and
-        /// [`Error::ConflictingWait`] as for [`try_with_object_lock`](Self::try_with_object_lock).
         #[doc(alias("try_lock", "try_acquire", "TryLock", "pg_try_advisory_xact_lock", "NOWAIT"))]
         fn try_lock_object(request: impl Into<LockRequest>) -> Result<LockOutcome, Error> {
             let request = request.into();
-            |engine| try_lock(engine, request).await
+            |engine| {
+                let request = Request::without_wait(request, "try_lock_object")?;
+                lock(engine, "try_lock_object", &request).await
+            }
         }
 
         /// Deletes the kept rows of objects that no transaction holds. Returns the number of rows deleted.
         ///
-        /// Waits for no lock: a held row is skipped. Other sessions may lock meanwhile; a row that is being deleted delays a waiter
-        /// for one short transaction of at most 500 rows (100 on PostgreSQL).
-        ///
-        /// # Errors
-        ///
-        /// [`Error::AlreadyInTransaction`] in an open transaction, which would lock the deleted rows until it ends;
-        /// the [common errors](crate::Error#common-errors).
+        /// Waits for no lock: a held row is skipped. A row that is being deleted delays other sessions for one short transaction of
+        /// at most 500 rows (100 on PostgreSQL). Fails in an open transaction, which would lock the deleted rows until it ends.
         #[doc(alias("cleanup", "delete_locks"))]
         fn purge_object_locks() -> Result<usize, Error> {
-            |engine| unless_dropped!(engine, |engine| object_lock::purge(engine))
+            |engine| unless_dropped!(engine, |engine| purge(engine))
         }
     }
-}
-
-async fn with_lock<C, T, E, F>(conn: &mut C, request: LockRequest, f: F) -> Result<T, E>
-where
-    C: HasEngine,
-    for<'r> F: Work<&'r mut C, Result<T, E>>,
-    E: From<Error>,
-{
-    let request = Request::new(request)?;
-    unless_dropped!(conn, |conn| run_or_unavailable(conn, &request, f))
-}
-
-async fn try_with_lock<C, T, E, F>(conn: &mut C, request: LockRequest, f: F) -> Result<Option<T>, E>
-where
-    C: HasEngine,
-    for<'r> F: Work<&'r mut C, Result<T, E>>,
-    E: From<Error>,
-{
-    let request = Request::without_wait(request, "try_with_object_lock")?;
-    unless_dropped!(conn, |conn| object_lock::run(conn, &request, f))
-}
-
-async fn lock(engine: &mut dyn Engine, request: LockRequest) -> Result<(), Error> {
-    let request = Request::new(request)?;
-    let locked = unless_dropped!(engine, |engine| object_lock::lock(
-        engine,
-        "lock_object",
-        &request
-    ));
-    match locked? {
-        LockOutcome::Acquired => Ok(()),
-        LockOutcome::Unavailable => Err(request.unavailable()),
-    }
-}
-
-async fn try_lock(engine: &mut dyn Engine, request: LockRequest) -> Result<LockOutcome, Error> {
-    let request = Request::without_wait(request, "try_lock_object")?;
-    unless_dropped!(engine, |engine| object_lock::lock(
-        engine,
-        "try_lock_object",
-        &request
-    ))
 }

@@ -1,54 +1,47 @@
 //! How to operate an application that uses this crate: when calls block, dropped futures, events, GRANTs, poolers, SQLite.
 
-#[cfg(feature = "_async")]
-pub mod dropped_futures;
 pub mod sqlite;
 
 /// When each method blocks, for how long, and what is usable afterwards.
 ///
 /// Methods of Diesel's connections and of r2d2's pools block the thread: in async code call them in `spawn_blocking` or its like.
-/// Those of diesel-async's connections and pools are futures, and block their task. A method of a connection occupies it while it
-/// waits: a pool needs a connection for each waiter besides those for the work. A `LockPool` waits without a connection for object
-/// locks and slots of transactions, and a `SlotRenewer` for leased slots.
+/// Those of diesel-async's connections and pools are futures. A method of a connection occupies it while it waits. A `LockPool`
+/// waits without a connection for object locks and slots of transactions, and a `SlotRenewer` for leased slots.
 ///
-/// "SQLite's limit" is 5 s or the connection's `busy_timeout`, whichever is longer. "the session's limit" is
-/// `lock_timeout` on PostgreSQL (none by default) and `innodb_lock_wait_timeout` on MySQL and MariaDB (50 s by default).
+/// "SQLite's limit": 5 s or the connection's `busy_timeout`, whichever is longer. "the session's limit": `lock_timeout` on
+/// PostgreSQL (none by default), `innodb_lock_wait_timeout` on MySQL and MariaDB (50 s by default). "the pool's time-out": r2d2's
+/// and bb8's `connection_timeout` (30 s by default), deadpool's `wait_timeout` (30 s if it has none); bb8 and deadpool return
+/// `AsyncPool` in place of `Pool`.
 ///
 /// | method | waits for | at most | then returns | on SQLite |
 /// |---|---|---|---|---|
-/// | [`with_object_lock`], [`lock_object`] | the locks | [`Wait`] of the request, without limit by default (in an open transaction on MySQL and MariaDB `innodb_lock_wait_timeout`); up to 250 ms longer | `LockTimeout`; `Unavailable` with `Wait::No` | waits for any other writer |
-/// | [`try_with_object_lock`], [`try_lock_object`] | nothing | 50 ms; longer with thousands of ids; 200 ms on MySQL and MariaDB while the table is locked | `None`, `LockOutcome::Unavailable` | any other writer holds the lock |
-/// | [`purge_object_locks`] | nothing; skips held rows | | | waits for other writers without limit |
-/// | [`try_acquire_slot`], [`try_with_slot`] | no slot; it may be delayed: 30 ms if other sessions lock the free slots, 10 ms in a busy process, 2 s while slots are added or removed | about 2 s | `None` | a grant of [`try_acquire_slot`] waits for other writers up to SQLite's limit, then `LockTimeout` |
-/// | [`acquire_slot`], [`with_slot`] | a slot | the argument [`Wait`], and one more statement | `LockTimeout`; `Unavailable` with `Wait::No` | each attempt to lease a free slot waits for other writers up to SQLite's limit, even if [`Wait`] is shorter. The wait ends at its own limit |
-/// | [`renew_slot`], [`release_slot`] | a transaction that has renewed, released or acquired this slot; on MySQL and MariaDB also one that has pinned it | the session's limit | `StatementTimeout` | waits for other writers up to SQLite's limit, then `LockTimeout` |
-/// | [`pin_slot`] | PostgreSQL: a transaction that acquired the slot after its lease had expired; MySQL, MariaDB: one that has renewed, released or acquired it | the session's limit | `StatementTimeout` | as [`renew_slot`] |
-/// | [`force_release_all`] | as [`release_slot`], for each slot | the session's limit for each | `StatementTimeout` | as [`renew_slot`] |
-/// | [`register_semaphores`], [`purge_slots`], [`raise_fences`] | sessions that add or remove slots | the session's limit | `StatementTimeout` | as [`renew_slot`] |
-/// | [`next_number`], [`next_numbers`] | the transaction that drew before from the same sequence; MySQL, MariaDB: the first draw of a process from a sequence also waits, up to 5 s, while another session waits for a new sequence | the session's limit | `StatementTimeout` | waits for any other writer up to `busy_timeout` (0 in Diesel) |
-/// | [`last_number`], and those of [`InspectExt`](crate::InspectExt) | nothing | | | |
-/// | [`run_transaction`] | the pauses between attempts | [`RetryPolicy::max_elapsed`](crate::RetryPolicy::max_elapsed), 30 s by default | the error of the last attempt | BEGIN waits for other writers up to `busy_timeout` |
-/// | [`migrate`] | another session that migrates | PostgreSQL: `lock_timeout`; MySQL, MariaDB: no limit | `StatementTimeout` | waits for other writers without limit |
-/// | `LockPool::..`, `SlotRenewer::try_acquire`, `acquire`, `try_run` | a connection of the pool for each attempt, then as the method of a connection | the pool's time-out, and the limit of that method (`LockPool::with_object_lock` without a [`Wait`]: the pool's time-out) | as that method; `Pool`, `Stopped` | as that method |
+/// | `with_object_lock`, `lock_object` | the locks | [`Wait`](crate::Wait) of the request, without limit by default (in an open transaction on MySQL and MariaDB `innodb_lock_wait_timeout`); up to 250 ms longer | `LockTimeout`; `Unavailable` with `Wait::No` | waits for any other writer |
+/// | `try_with_object_lock`, `try_lock_object` | nothing | 50 ms; longer with thousands of ids; 200 ms on MySQL and MariaDB while the table is locked | `None`, `LockOutcome::Unavailable` | any other writer holds the lock |
+/// | `purge_object_locks` | nothing; skips held rows | | | waits for other writers without limit |
+/// | `try_acquire_slot`, `try_with_slot` | no slot; it may be delayed: 30 ms if other sessions lock the free slots, 10 ms in a busy process, 2 s while slots are added or removed | about 2 s | `None` | a grant of `try_acquire_slot` waits for other writers up to SQLite's limit, then `LockTimeout` |
+/// | `acquire_slot`, `with_slot` | a slot | the argument `Wait`, and one more statement | `LockTimeout`; `Unavailable` with `Wait::No` | each attempt to lease a free slot waits for other writers up to SQLite's limit, even if `Wait` is shorter. The wait ends at its own limit |
+/// | `renew_slot`, `release_slot`, `force_release_all` for each slot | a transaction that has renewed, released or acquired this slot; on MySQL and MariaDB also one that has pinned it | the session's limit | `StatementTimeout` | waits for other writers up to SQLite's limit, then `LockTimeout` |
+/// | `pin_slot` | PostgreSQL: a transaction that acquired the slot after its lease had expired; MySQL, MariaDB: one that has renewed, released or acquired it | the session's limit | `StatementTimeout` | as `renew_slot` |
+/// | `register_semaphores`, `purge_slots`, `raise_fences` | sessions that add or remove slots | the session's limit | `StatementTimeout` | as `renew_slot` |
+/// | `next_number`, `next_numbers` | the transaction that drew before from the same sequence; MySQL, MariaDB: the first draw of a process from a sequence also waits, up to 5 s, while another session waits for a new sequence | the session's limit | `StatementTimeout` | waits for any other writer up to `busy_timeout` (0 in Diesel) |
+/// | `last_number`, and those of `InspectExt` | nothing | | | |
+/// | `run_transaction` | the pauses between attempts | `RetryPolicy::max_elapsed`, 30 s by default | the error of the last attempt | BEGIN waits for other writers up to `busy_timeout` |
+/// | `migrate` | another session that migrates | PostgreSQL: `lock_timeout`; MySQL, MariaDB: no limit | `StatementTimeout` | waits for other writers without limit |
+/// | `LockPool::..`, `SlotRenewer::try_acquire`, `acquire`, `try_run` | a connection of the pool for each attempt, then as the method of a connection | the pool's time-out, and the limit of that method (`LockPool::with_object_lock` without a `Wait`: the pool's time-out) | as that method; `Pool`, `Stopped` | as that method |
 /// | `SlotRenewer::run_as_leader`, `run_on_timer` | an election or a tick, again and again | the stop of the renewer, and the closure | `Ok`; the closure's error | as `SlotRenewer::acquire` |
-/// | `SlotRenewer::release_guards`, `SlotGuard::release` | a connection of the pool, then as [`release_slot`]; the former skips locked slots | the pool's time-out, and the session's limit | the number of released slots; `Pool`, `StatementTimeout` | as [`release_slot`] |
+/// | `SlotRenewer::release_guards`, `SlotGuard::release` | a connection of the pool, then as `release_slot`; the former skips locked slots | the pool's time-out, and the session's limit | the number of released slots; `Pool`, `StatementTimeout` | as `release_slot` |
 /// | dropping a `SlotGuard` | the renewer's thread, which releases the slot; a `SlotGuard<Async>`: nothing | 200 ms | | |
 /// | `Shutdown::shut_down` | closures, guards and transactions | its argument, and the release of the slots that are left, for which it waits at least 0.5 s for a connection; `Shutdown<Async>`: no longer than the rest of its argument, or 0.5 s | what had not ended | the release waits for other writers up to SQLite's limit |
 /// | dropping a future | nothing | | | the statement that is running |
 ///
-/// "the pool's time-out" is r2d2's and bb8's `connection_timeout` (30 s by default), and deadpool's `wait_timeout` (30 s if it has
-/// none). bb8 and deadpool return `AsyncPool` in place of `Pool`.
-///
-/// [`Wait::AtMost`] includes waits for a table that another session has locked (`LOCK TABLES`, `ALTER TABLE`). The rows of
-/// the table without [`Wait`] do not: for a locked table they wait up to `lock_timeout` on PostgreSQL, and up to
-/// `lock_wait_timeout` on MySQL and MariaDB. `held_object_locks` does not wait for one.
-///
-/// On MySQL, while an `ALTER TABLE` waits for a transaction that uses a table of this crate, all methods wait up to the session's
-/// `lock_wait_timeout` (a year by default), also those with `try_` and with [`Wait::AtMost`]: set it to a few seconds.
+/// `Wait::AtMost` includes waits for a table that another session has locked (`LOCK TABLES`, `ALTER TABLE`). The rows of the table
+/// without `Wait`, except `held_object_locks`, wait for one up to `lock_timeout` on PostgreSQL, and up to `lock_wait_timeout` on MySQL
+/// (a year by default) and MariaDB (a day): set it to a few seconds. On MySQL, while an `ALTER TABLE` waits for a transaction that
+/// uses a table of this crate, all methods wait up to `lock_wait_timeout`, also those with `try_` and with `Wait::AtMost`.
 ///
 /// A COMMIT on MySQL and MariaDB waits up to `lock_wait_timeout` while a backup blocks it (`BACKUP STAGE BLOCK_COMMIT` on
-/// MariaDB, `FLUSH TABLES WITH READ LOCK`), whatever the [`Wait`]. Then the transaction is rolled back, and the error is
-/// `StatementTimeout`. On MariaDB [`try_acquire_slot`] does not wait for such a backup: it returns `LockTimeout`.
+/// MariaDB, `FLUSH TABLES WITH READ LOCK`), whatever the `Wait`. Then the transaction is rolled back, and the error is
+/// `StatementTimeout`. On MariaDB `try_acquire_slot` does not wait for such a backup: it returns `LockTimeout`.
 ///
 /// # The transaction after an error
 ///
@@ -58,9 +51,9 @@ pub mod sqlite;
 ///
 /// | in an open transaction | PostgreSQL | MySQL, MariaDB | SQLite |
 /// |---|---|---|---|
-/// | [`lock_object`] with [`Wait::AtMost`] | usable after any error | usable; not after `LockTimeout` if the server has `innodb_rollback_on_timeout` | usable |
-/// | [`lock_object`] with [`Wait::Forever`] | after an error of the database, `LockTimeout` included, only ROLLBACK is accepted | as above | usable |
-/// | [`lock_object`] with [`Wait::No`], [`try_lock_object`] | usable; after another error of the database only ROLLBACK is accepted | usable; on MariaDB with `innodb_rollback_on_timeout` a refusal ends the transaction, and is `TransactionAborted` | usable |
+/// | `lock_object` with `Wait::AtMost` | usable after any error | usable; not after `LockTimeout` if the server has `innodb_rollback_on_timeout` | usable |
+/// | `lock_object` with `Wait::Forever` | after an error of the database, `LockTimeout` included, only ROLLBACK is accepted | as above | usable |
+/// | `lock_object` with `Wait::No`, `try_lock_object` | usable; after another error of the database only ROLLBACK is accepted | usable; on MariaDB with `innodb_rollback_on_timeout` a refusal ends the transaction, and is `TransactionAborted` | usable |
 /// | `with_..` and `try_with_..`, which open a savepoint | usable after any error | usable, with the exceptions above; the locks may be held until the end | usable; the locks are held until the end |
 /// | slots | after another error of the database only ROLLBACK is accepted | usable | usable |
 /// | draws | after an error of the database only ROLLBACK is accepted | usable; not after `StatementTimeout` if the server has `innodb_rollback_on_timeout` | usable |
@@ -69,47 +62,113 @@ pub mod sqlite;
 ///
 /// When a process dies, its connections are closed. The server rolls back and releases the locks at once, or when a statement that
 /// it runs for the session (a long query, a wait for another lock) has ended. On PostgreSQL 14 or newer set
-/// `client_connection_check_interval = '1s'`: the server then looks for a closed connection during statements too.
+/// `client_connection_check_interval = '1s'`, as any user may, also in the URL
+/// (`?options=-c%20client_connection_check_interval%3D1s`): the server then looks for a closed connection during statements too.
 ///
-/// When a machine loses power or its network, nothing closes the connection: with the system's defaults the
-/// server notices after two hours. Set keepalives and time-outs on the server: `tcp_keepalives_idle` and
-/// `idle_in_transaction_session_timeout` on PostgreSQL, `wait_timeout` and the system's `tcp_keepalive_time` on MySQL and
-/// MariaDB. [Time-outs that an application must
-/// set](https://github.com/diesel-locks/diesel-locks/blob/main/docs/web-service.md#network-time-outs) lists
-/// values. A leased slot does not depend on the connection: it is free when its lease expires.
-///
-/// [`with_object_lock`]: crate::ObjectLockExt::with_object_lock
-/// [`lock_object`]: crate::ObjectLockExt::lock_object
-/// [`try_with_object_lock`]: crate::ObjectLockExt::try_with_object_lock
-/// [`try_lock_object`]: crate::ObjectLockExt::try_lock_object
-/// [`purge_object_locks`]: crate::ObjectLockExt::purge_object_locks
-/// [`try_acquire_slot`]: crate::SemaphoreExt::try_acquire_slot
-/// [`acquire_slot`]: crate::SemaphoreExt::acquire_slot
-/// [`try_with_slot`]: crate::SemaphoreExt::try_with_slot
-/// [`with_slot`]: crate::SemaphoreExt::with_slot
-/// [`renew_slot`]: crate::SemaphoreExt::renew_slot
-/// [`release_slot`]: crate::SemaphoreExt::release_slot
-/// [`pin_slot`]: crate::SemaphoreExt::pin_slot
-/// [`force_release_all`]: crate::SemaphoreExt::force_release_all
-/// [`register_semaphores`]: crate::SemaphoreExt::register_semaphores
-/// [`purge_slots`]: crate::SemaphoreExt::purge_slots
-/// [`raise_fences`]: crate::SemaphoreExt::raise_fences
-/// [`next_number`]: crate::SequenceExt::next_number
-/// [`next_numbers`]: crate::SequenceExt::next_numbers
-/// [`last_number`]: crate::SequenceExt::last_number
-/// [`run_transaction`]: crate::TransactionExt::run_transaction
-/// [`migrate`]: crate::migrate()
-/// [`Wait`]: crate::Wait
-/// [`Wait::No`]: crate::Wait::No
-/// [`Wait::AtMost`]: crate::Wait::AtMost
-/// [`Wait::Forever`]: crate::Wait::Forever
+/// When a machine loses power or its network, nothing closes the connection: with the system's defaults the server notices after
+/// two hours. [Set time-outs](https://github.com/diesel-locks/diesel-locks/blob/main/docs/web-service.md#network-time-outs). A
+/// leased slot is free when its lease expires, whatever the connection does.
 pub mod blocking {}
+
+/// What happens when the future of a method is dropped before it is ready, on connections of diesel-async.
+///
+/// The methods of this crate end what they have started, at whichever `.await` they are dropped, also in their closures: when a
+/// time-out passes, a client hangs up, `select!` takes another branch, a task is aborted or a runtime is shut down. (diesel-async's
+/// own `transaction` leaves the transaction open.)
+///
+/// | dropped | outcome |
+/// |---|---|
+/// | while it waits for a lock, a slot or a draw | the statement is cancelled at the server: no waiter is left |
+/// | in the closure | rolled back. A statement that is running is cancelled; on SQLite the drop waits for its end |
+/// | at COMMIT | committed or rolled back, as a whole |
+/// | a lease (`try_acquire_slot`, `acquire_slot`, all of `SlotRenewer` and `SlotGuard`) | [released](#leases) |
+/// | `renew_slot`, `release_slot` | done or not done |
+/// | between two attempts (of `acquire_slot` or `with_slot`), before the first poll | nothing was started: the connection stays usable |
+///
+/// The connection is not used again: bb8 and deadpool close it and open another. Without a pool, close it and open a new one. On
+/// PostgreSQL each use of the old one is an error. On MySQL and MariaDB one or two statements that are not of this crate may return
+/// answers to earlier ones before. On SQLite methods of this crate and transactions return an error; other statements work, with
+/// the settings that the method has made (`busy_timeout` may be 0 or 200 ms, and `query_only` may be on).
+///
+/// Dropping does not wait for the server. A thread of this crate does the rest in a few ms, without a runtime. Allow some
+/// connections more on the server than the pools have: a session that is being ended exists beside the one that replaces it, and a
+/// cancel request is a connection of its own.
+///
+/// A future that is kept and not polled keeps its locks and its connection: a branch of `select!` by reference, or a buffered stream
+/// whose consumer awaits something else. Two such futures of one task can wait for each other until a limit passes; in a queue of
+/// the process one delays others by about 100 ms, several by some seconds. Await them together, spawn them, or drop them.
+///
+/// # Leases
+///
+/// A slot that was leased is released by a statement after the one that acquired it. In rare cases that fails, and the slot is free
+/// when its lease ends: if another session has the slot's row locked, if the connection is lost, on MySQL and MariaDB if the server
+/// takes longer than 60 ms for it, and on SQLite if another connection writes for longer than 200 ms. On MySQL and MariaDB also if
+/// the connection is a Unix socket (on the server's own machine, unless the URL has `prefer_socket=false`), and the application
+/// closes it, or returns it to its pool, while the server acquires the slot; `SlotRenewer` keeps it open.
+///
+/// # In an open transaction
+///
+/// If the dropped future is that of a call inside an open transaction (a nested lock, `lock_object`, a draw), the whole
+/// transaction is rolled back at once: the method of this crate that began it returns
+/// [`Error::TransactionAborted`](crate::Error::TransactionAborted), and diesel-async's `transaction` an error. A closure that
+/// continues gets errors for its statements; on SQLite its reads work, and its writes fail. For a limited wait in a transaction use
+/// `Wait::AtMost` or `Wait::No`, after which the transaction is usable.
+///
+/// # MySQL and MariaDB
+///
+/// The client can't send a rollback before it has read all rows of a statement of the closure: then the transaction ends when the
+/// connection is closed. bb8, `LockPool` and `SlotRenewer` close it at once, deadpool at the next `get` if the application took it
+/// by `pool.get()`.
+///
+/// After a statement of the application that is dropped, diesel-async's client takes its answer for that of the next statement,
+/// also for that of COMMIT: drop the future of the whole method instead. Outside of a method of this crate the pool lends that
+/// connection again, and a lock may be reported that is not acquired yet. `LockPool` and `SlotRenewer` detect and discard such
+/// connections. For connections that the application borrows by itself spawn such statements (`tokio::spawn`), or run them in
+/// `run_transaction`. bb8 itself drops its check of a connection when `connection_timeout` passes: with `test_on_check_out(false)`
+/// it makes none.
+///
+/// A cancel request names the session by its number, at the same address: a proxy that distributes the connections of one client
+/// over several servers may lead it to another session of the same user. Requests are repeated every 200 ms until the session has
+/// ended, for 16 s at most, and stop after one that does not reach the server: only a restart within 200 ms could lead one to a new
+/// session.
+///
+/// # Runtimes and processes
+///
+/// A runtime that is shut down drops its tasks, and so the futures in them. One with one thread that is not running (`block_on` has
+/// returned) cancels statements, but rolls an idle transaction back when it runs again, or is dropped with its connections.
+///
+/// On SQLite use a runtime with several threads, and no `LocalSet` in it: with one thread diesel-async panics when a statement of
+/// the application is dropped while it runs, and in a `LocalSet` the futures of this crate panic too when they are dropped while a
+/// statement of their closure runs. The end of a runtime may take as long as the `busy_timeout`.
+///
+/// When a process is killed or exits, the system closes its connections:
+/// [A client that vanishes](crate::operation::blocking#a-client-that-vanishes).
+///
+/// # TLS
+///
+/// On PostgreSQL a cancel request contains nothing but the session's number and its key for cancelling. It is not encrypted, unless
+/// the application calls `set_cancel_tls`. PostgreSQL accepts that. But with `sslmode=require` it fails, and is logged as a
+/// warning, with the target `diesel_locks::cancel`. With another `sslmode`, a proxy that requires TLS ignores it, and nothing
+/// reports that.
+///
+/// On MySQL and MariaDB a cancel request is a connection like the first, encrypted or not.
+///
+/// A statement that can't be cancelled runs to its end: a waiter waits until it gets its lock, which is then released at once. On
+/// PostgreSQL a connection on which the server does not answer is closed after about a minute. At most eight cancel requests of a process are on
+/// their way, for 5 s each, whichever servers they go to.
+///
+/// # Proxies and restarts
+///
+/// On MySQL and MariaDB a cancel request names the session by its number. Behind a proxy that distributes connections over several
+/// servers it may cancel the statement of a session of the same user with the same number on another server: use a proxy that sends
+/// all connections of a client to one server. PostgreSQL's requests contain a key.
+#[cfg(feature = "_async")]
+pub mod dropped_futures {}
 
 /// The events that this crate records by [`tracing`](https://docs.rs/tracing), for logs and metrics.
 ///
-/// Each event in the table has the field `outcome`. A later version of this crate may change messages and levels, but not
-/// targets, outcomes and fields. `waited_us` and `held_us` are whole microseconds (`u64`); `waited` and `held` are the same
-/// durations as texts, and `pause` is a text too.
+/// A later version of this crate may change messages and levels, but not the targets, outcomes and fields of the table. `waited_us`
+/// and `held_us` are whole microseconds (`u64`); `waited` and `held` are the same durations as texts, and `pause` is a text too.
 ///
 /// | target | `outcome` | recorded when | fields |
 /// |---|---|---|---|
@@ -125,14 +184,12 @@ pub mod blocking {}
 /// | | `lost` | a `SlotGuard` is lost: its lease was not renewed in time, or it was released by force | `semaphore`, `number`, `held_us`, `held` |
 /// | `diesel_locks::transaction` | `retried` | a transaction is about to run again, by its [`RetryPolicy`](crate::RetryPolicy) | `reason`, `attempt`, `pause` |
 ///
-/// A request ends with one of `granted`, `refused`, `timed_out`, `stopped` and `failed`, so their sum counts the
-/// requests. A request that waits in an open transaction counts too. [`lock_object`](crate::ObjectLockExt::lock_object)
-/// and [`release_slot`](crate::SemaphoreExt::release_slot) record no `released`: the crate does not see when the
-/// transaction ends, or when the slot was acquired. A lost guard records `lost` and no `released`.
+/// A request ends with one of `granted`, `refused`, `timed_out`, `stopped` and `failed`, so their sum counts the requests, also
+/// those in an open transaction. `lock_object` and `release_slot` record no `released`: the crate does not see when the transaction
+/// ends, or when the slot was acquired. A lost guard records `lost` and no `released`. Other events, such as renewals that failed,
+/// have targets that begin with `diesel_locks::` too, and no `outcome`.
 ///
-/// Other events, such as renewals that failed, have targets that begin with `diesel_locks::` too, and no `outcome`.
-///
-/// The program `web` makes metrics for Prometheus of these events: `programs/web/src/metrics.rs` in the repository.
+/// `programs/web/src/metrics.rs` in the repository makes metrics for Prometheus of the events.
 pub mod events {}
 
 #[doc = include_str!("../../docs/privileges.md")]

@@ -44,6 +44,7 @@ macro_rules! pair {
             note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for \
                     `MysqlConnection`, `sqlite` for `SqliteConnection`"
         )]
+        #[allow(clippy::missing_errors_doc, reason = "the page of `Error` lists the errors of each method")]
         pub trait $blocking: crate::engine::HasBlockingEngine {
             $($(
                 #[doc = $call_summary]
@@ -87,7 +88,7 @@ macro_rules! pair {
             note = "enable the engine's feature of `diesel-locks`: `async-postgres`, `async-mysql` or `async-sqlite`"
         )]
         #[cfg(feature = "_async")]
-        #[allow(clippy::missing_errors_doc, reason = "the blocking methods list the errors")]
+        #[allow(clippy::missing_errors_doc, reason = "as the blocking methods")]
         pub trait $nonblocking: crate::engine::HasAsyncEngine {
             $($(
                 #[doc = $call_summary]

@@ -1,18 +1,16 @@
-//! Gap-free sequences: the methods on connections.
+//! Gap-free sequences: the methods on connections. `pair!` makes both traits.
 
 use std::ops::RangeInclusive;
 
 use crate::acts::cancel_guard::unless_dropped;
 use crate::acts::draw::{draw, draw_range};
 use crate::api::pair::pair;
-use crate::engine::Engine;
 use crate::{Error, Sequence};
 
 pair! {
     /// Draws numbers without gaps, for records that are audited: invoices, passes, pages of a ledger.
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use diesel::prelude::*;
     /// use diesel_locks::RetryPolicy;
     /// use diesel_locks::prelude::*;
@@ -22,11 +20,7 @@ pair! {
     /// let passes = Sequence::new("pass").for_key(4711);
     /// // On PostgreSQL, MySQL and MariaDB add `.isolation(IsolationLevel::ReadCommitted)`.
     /// let retried = TransactionOptions::new().retry(RetryPolicy::max_attempts(5));
-    /// let number = conn.run_transaction(retried, |conn| {
-    ///     let number = conn.next_number(&passes)?;
-    ///     // .. insert the pass
-    ///     QueryResult::Ok(number)
-    /// })?;
+    /// let number = conn.run_transaction(retried, |conn| conn.next_number(&passes))?; // insert the pass there
     /// assert_eq!(number, 1);
     ///
     /// let given_up: QueryResult<()> = conn.run_transaction(retried, |conn| {
@@ -35,26 +29,25 @@ pair! {
     /// });
     /// assert!(given_up.is_err());
     /// assert_eq!(conn.last_number(&passes)?, Some(1));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// A number belongs to the transaction that drew it. If the transaction rolls back, its connection ends or its process
-    /// crashes, the next draw returns the same number: committed numbers have no gaps and no duplicates. So a draw blocks until
-    /// the transaction of the previous draw ends. Draw late, next to the statement that uses the number. Draws from different
-    /// sequences do not block each other, except on SQLite, which has one writer at a time.
-    ///
-    /// Where gaps do no harm, use a sequence of the database (`CREATE SEQUENCE`, `AUTO_INCREMENT`): its draws do not block.
+    /// A number belongs to the transaction that drew it. If the transaction rolls back, its connection ends or its process crashes,
+    /// the next draw returns the same number: committed numbers have no gaps and no duplicates. So a draw blocks until the
+    /// transaction of the previous draw ends. Draw late, next to the statement that uses the number. Draws from different sequences
+    /// do not block each other, except on SQLite, which has one writer at a time. Where gaps do no harm, use a sequence of the
+    /// database (`CREATE SEQUENCE`, `AUTO_INCREMENT`).
     ///
     /// Draw in a transaction of [`run_transaction`](crate::TransactionExt::run_transaction), at READ COMMITTED on PostgreSQL. It
     /// can retry: two transactions that draw from two sequences in opposite orders deadlock. On SQLite it waits for other
     /// writers at its start, where Diesel's `transaction` fails with "database is locked" if it has read.
     ///
+    /// [Blocking](crate::operation::blocking) lists how long a draw waits, and whether the transaction is usable afterwards:
+    /// without limit by default on PostgreSQL (send `SET LOCAL lock_timeout = '2s'` in the transaction), not at all on SQLite.
+    /// [Errors by method](crate::Error#errors-by-method).
+    ///
     /// | | PostgreSQL | MySQL, MariaDB | SQLite |
     /// |---|---|---|---|
-    /// | a draw waits for | the transaction of the previous draw | the transaction of the previous draw; the first draw of a process from a sequence also up to 5 s while another session waits for a new sequence | any other writer |
-    /// | until | `lock_timeout`, which is off by default: send `SET LOCAL lock_timeout = '2s'` in the transaction | `innodb_lock_wait_timeout`, 50 s by default | `busy_timeout`, which is 0 in Diesel: fails at once |
-    /// | then returns | [`Error::StatementTimeout`]; only ROLLBACK is accepted | [`Error::StatementTimeout`]; the transaction is usable, unless the server has `innodb_rollback_on_timeout` | [`Error::StatementTimeout`]; the transaction is usable |
     /// | above READ COMMITTED | [`Error::SerializationFailure`] if another transaction has drawn since the snapshot | as at READ COMMITTED; with `innodb_snapshot_isolation` (MariaDB, on by default in 11.8) as on PostgreSQL | the only level is SERIALIZABLE; a transaction that has read gets [`Error::StatementTimeout`] if another has written since |
     /// | rolled back to a savepoint | the number is free; the lock too | the number is free; the lock stays until the transaction ends | the number is free |
     ///
@@ -63,25 +56,7 @@ pair! {
     #[doc(alias("counter", "auto increment", "AUTO_INCREMENT", "invoice number", "gapless", "numbering"))]
     pub trait SequenceExt;
 
-    /// The methods of [`SequenceExt`](crate::SequenceExt) on connections of diesel-async.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use diesel::prelude::*;
-    /// use diesel_async::AsyncConnection;
-    /// use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
-    /// use diesel_locks::prelude::*;
-    ///
-    /// let mut conn = SyncConnectionWrapper::<SqliteConnection>::establish(":memory:").await?;
-    /// diesel_locks::migrate_async(&mut conn).await?;
-    /// let passes = Sequence::new("pass").for_key(4711);
-    /// let options = TransactionOptions::new();
-    /// let number = conn.run_transaction(options, async |conn| conn.next_number(&passes).await).await?;
-    /// assert_eq!(number, 1);
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// The methods of [`SequenceExt`](crate::SequenceExt) on connections of diesel-async: [example](crate::AsyncObjectLockExt).
     ///
     /// A number whose draw is [dropped](crate::operation::dropped_futures) is not used: its transaction can't be committed.
     #[doc(alias("counter", "invoice number", "gapless", "tokio"))]
@@ -96,20 +71,16 @@ pair! {
         ///
         /// # Errors
         ///
-        /// [`Error::NotInTransaction`] outside of a transaction, where a drawn number could be lost.
-        /// [`Error::SequenceExhausted`] after `i64::MAX`; the transaction remains usable.
-        /// [Others](crate::Error#errors-by-method).
+        /// [`Error::NotInTransaction`] outside of a transaction, where a drawn number could be lost. [`Error::SequenceExhausted`]
+        /// after `i64::MAX`; the transaction remains usable. [Others](crate::Error#errors-by-method).
         #[doc(alias("nextval", "counter", "increment", "auto increment", "AUTO_INCREMENT", "gapless"))]
         fn next_number(sequence: &Sequence) -> Result<i64, Error> {
             |engine| unless_dropped!(engine, |engine| draw(engine, "next_number", sequence, 1))
         }
 
-        /// Draws `count` consecutive numbers by one statement, and returns their range.
+        /// Draws `count` consecutive numbers, at least one, by one statement, and returns their range.
         ///
-        /// # Errors
-        ///
-        /// As [`next_number`](Self::next_number), and [`Error::InvalidCount`] for a count of 0. If fewer numbers are left, none is
-        /// drawn.
+        /// If fewer numbers are left, none is drawn.
         #[doc(alias("batch", "reserve", "allocate"))]
         fn next_numbers(sequence: &Sequence, count: u32) -> Result<RangeInclusive<i64>, Error> {
             |engine| unless_dropped!(engine, |engine| draw_range(engine, sequence, count))
@@ -117,21 +88,15 @@ pair! {
 
         /// Returns the last number drawn, by committed transactions or the open one; `None` before the first draw. Never blocks.
         ///
-        /// It does not predict the next number: other sessions may draw meanwhile, and their uncommitted draws are not visible. In
-        /// a transaction with a snapshot it is as old as the snapshot. On MySQL and MariaDB it may be the number before the first
-        /// one, if the answer to the first draw could not be read and the transaction was committed.
-        ///
-        /// # Errors
-        ///
-        /// See [Errors by method](crate::Error#errors-by-method).
+        /// Other sessions may draw meanwhile, and their uncommitted draws are not visible. In a transaction with a snapshot it is
+        /// as old as the snapshot. On MySQL and MariaDB it may be the number before the first one, if the answer to the first draw
+        /// could not be read and the transaction was committed.
         #[doc(alias("currval", "lastval", "current_number"))]
         fn last_number(sequence: &Sequence) -> Result<Option<i64>, Error> {
-            |engine| unless_dropped!(engine, |engine| last(engine, sequence))
+            |engine| unless_dropped!(engine, |engine| async {
+                sequence.validate()?;
+                engine.last(sequence).await
+            })
         }
     }
-}
-
-async fn last(engine: &mut dyn Engine, sequence: &Sequence) -> Result<Option<i64>, Error> {
-    sequence.validate()?;
-    engine.last(sequence).await
 }

@@ -23,7 +23,6 @@ use crate::{Blocking, LockPool, Pool, Slot, SlotRenewer, StopToken};
 /// use std::time::Duration;
 ///
 /// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let directory = tempfile::tempdir()?;
 /// # let url = directory.path().join("app.db").display().to_string();
 /// # let (renewer_pool, pool) = (sqlite::pool(&url)?, sqlite::pool(&url)?);
@@ -39,34 +38,16 @@ use crate::{Blocking, LockPool, Pool, Slot, SlotRenewer, StopToken};
 ///     eprintln!("cut off: {left:?}");
 /// }
 /// # assert!(left.is_empty(), "cut off: {left:?}");
-/// # Ok(())
-/// # }
-/// ```
-///
-/// With pools of deadpool or bb8:
-///
-/// ```
-/// # use diesel_locks::{LockPool, Shutdown};
-/// # use std::time::Duration;
-/// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/asynchronous.rs")); }
-/// # #[tokio::main]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let directory = tempfile::tempdir()?;
-/// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
-/// let shutdown = Shutdown::new();
-/// let locks = shutdown.add_lock_pool(&LockPool::new(pool));
-/// # drop(locks);
-/// let left = shutdown.shut_down(Duration::from_secs(8)).await;
-/// # assert!(left.is_empty(), "cut off: {left:?}");
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// Create one when the application starts, and pass each [`SlotRenewer`] and [`LockPool`] through it. Call `shut_down` once the
-/// application accepts no more requests, and while the runtime of asynchronous pools still runs. Clones are the same value.
+/// application accepts no more requests, and while the runtime of asynchronous pools still runs ([an asynchronous
+/// service](https://github.com/diesel-locks/diesel-locks/blob/main/docs/web-service.md#with-axum-and-diesel-async)). Clones are the
+/// same value.
 ///
-/// The renewers and lock pools of one `Shutdown` all block (`Shutdown`), or are all asynchronous (`Shutdown<Async>`). An application
-/// that has both has two: stop the tokens of both first, then wait for both.
+/// The renewers and lock pools of one `Shutdown` all block (`Shutdown`), or are all asynchronous (`Shutdown<Async>`). An
+/// application that has both has two: stop the tokens of both first, then wait for both.
 #[doc(alias("SIGTERM", "graceful", "drain", "exit"))]
 pub struct Shutdown<S: Style = Blocking> {
     registry: Arc<Registry>,
@@ -96,24 +77,24 @@ impl<S: Style> Shutdown<S> {
     /// [stops](LockPool::stopped_by): use it, and handles for requests made of it, in place of `locks`.
     #[must_use]
     pub fn add_lock_pool<P: Pool<Style = S>>(&self, locks: &LockPool<P>) -> LockPool<P> {
-        self.registry.add_transactions(locks.activity());
+        self.registry.add_transactions(locks.activity().clone());
         locks.stopped_by(self.stop_token())
     }
 }
 
 impl Shutdown<Blocking> {
-    /// Stops the token, waits at most for `limit` until all calls, guards and transactions of the renewers and lock
-    /// pools have ended, and then releases the slots that are still held. Returns what had not ended; it is logged by `tracing` too.
+    /// Stops the token, waits at most for `limit` until all calls, guards and transactions of the renewers and lock pools have
+    /// ended, and then releases the slots that are still held. Returns what had not ended; it is logged by `tracing` too.
     ///
-    /// [Waits end](SlotRenewer::stopped_by) with [`Error::Stopped`](crate::Error::Stopped). Closures end by themselves,
-    /// when they see that [`ActiveSlot::is_active`](crate::ActiveSlot::is_active) is false or that the token is stopped. Slots
-    /// and locks that are acquired with other handles than those returned by this value are waited for, but not refused: stop
-    /// accepting requests before. Transactions on connections that the application borrows by itself are not waited for.
+    /// [Waits end](SlotRenewer::stopped_by) with [`Error::Stopped`](crate::Error::Stopped). Closures end by themselves, when they
+    /// see that [`ActiveSlot::is_active`](crate::ActiveSlot::is_active) is false or that the token is stopped. What is acquired
+    /// with other handles than those returned by this value is waited for, but not refused. Transactions on connections that the
+    /// application borrows by itself are not waited for.
     ///
-    /// The release of what is left waits for a connection of each pool up to the deadline, at least 0.5 s, one pool after
-    /// the other, and not for slots that other sessions have locked. A thread can't give up a statement that the database does not
-    /// answer: set the driver's limits for that. A call of `run_as_leader` returns shortly after its closure: join its thread before
-    /// `main` returns.
+    /// The release of what is left waits for a connection of each pool up to the deadline, at least 0.5 s, one pool after the
+    /// other, and not for slots that other sessions have locked. A thread can't give up a statement that the database does not
+    /// answer: set the driver's limits for that. A call of `run_as_leader` returns shortly after its closure: join its thread
+    /// before `main` returns.
     ///
     /// May be called several times: each call waits again.
     #[doc(alias("SIGTERM", "graceful", "drain"))]
@@ -151,15 +132,12 @@ impl Shutdown<Async> {
 #[non_exhaustive]
 #[must_use = "what was cut off may have written a part of its data"]
 pub struct Unfinished {
-    /// The slots that were held at the deadline, and were released then. Their closures may still run: they do so beside
-    /// the next holders until the process ends.
+    /// The slots that were held at the deadline, and were released then. Their closures may still run, beside the next holders.
     pub slots: Vec<Slot>,
-    /// The calls and guards of renewers that had not ended: those of `slots`, guards that are lost, waits that no stop
-    /// ends, and slots that could not be released in time. Such a slot is released later, if the process lives, or free when its
-    /// lease ends.
+    /// The calls and guards of renewers that had not ended: those of `slots`, guards that are lost, waits that no stop ends, and
+    /// slots that could not be released in time. Such a slot is released later, if the process lives, or free when its lease ends.
     pub guards: usize,
-    /// The calls of lock pools that had not ended. Their transactions end with the process:
-    /// the database rolls them back.
+    /// The calls of lock pools that had not ended. The database rolls their transactions back when the process ends.
     pub transactions: usize,
 }
 
@@ -209,21 +187,16 @@ struct Registry {
 
 impl Registry {
     /// Once, however often it is called with clones.
-    fn add_renewer(&self, renewer: WeakRenewer) {
+    fn add_renewer(&self, new: WeakRenewer) {
         let mut renewers = lock(&self.renewers);
-        renewers.retain(|known| !known.has_ended());
-        let is_known = |known: &WeakRenewer| known.activity().is(renewer.activity());
-        if !renewers.iter().any(is_known) {
-            renewers.push(renewer);
-        }
+        renewers.retain(|known| !known.has_ended() && !known.activity().is(new.activity()));
+        renewers.push(new);
     }
 
-    fn add_transactions(&self, activity: &Activity) {
+    fn add_transactions(&self, new: Activity) {
         let mut transactions = lock(&self.transactions);
-        transactions.retain(|known| !known.has_ended());
-        if !transactions.iter().any(|known| known.is(activity)) {
-            transactions.push(activity.clone());
-        }
+        transactions.retain(|known| !known.has_ended() && !known.is(&new));
+        transactions.push(new);
     }
 
     /// Stops the token.

@@ -11,20 +11,17 @@ use crate::pools::lender::{Blocking, Style};
 use crate::rt::block_on;
 use crate::{Error, LeaseState, Slot, StopToken};
 
-/// A leased slot that its [`SlotRenewer`](crate::SlotRenewer) renews while the guard lives. Dropping the
-/// guard releases the slot.
+/// A leased slot that its [`SlotRenewer`](crate::SlotRenewer) renews while the guard lives. Dropping the guard releases the slot.
 ///
 /// A guard can't stop the work that runs while it is held: check it at every step (`guard.ensure_held()?`), or run the work in a
-/// `select!` beside `lost`. What happens between two checks is protected by the [fence](Self::fence), or by
+/// `select!` beside `lost`. For what happens between two checks use the [fence](Self::fence), or
 /// [`pin_slot`](crate::SemaphoreExt::pin_slot) in the transaction that writes.
 ///
 /// # Loss
 ///
 /// A guard is lost when its lease ends before a renewal is confirmed, or the slot was released by force. It stays lost. A thread
-/// of this crate watches the end of the lease, by the local monotonic clock, from the moment before the last confirmed statement was
-/// sent.
-///
-/// A guard is lost before another holder is granted the slot, also while a renewal hangs, except:
+/// of this crate watches the end of the lease, by the local monotonic clock, from the moment before the last confirmed statement
+/// was sent. So a guard is lost before another holder is granted the slot, also while a renewal hangs, except:
 ///
 /// - when the slot is released by force;
 /// - when the database's clock jumps ahead or runs faster than that of this machine;
@@ -36,8 +33,8 @@ use crate::{Error, LeaseState, Slot, StopToken};
 ///
 /// The renewer's thread or task releases the slot. A blocking guard waits for it up to 200 ms, in a callback of
 /// [`on_lost`](Self::on_lost) not at all; a `SlotGuard<Async>` does not wait. A release that fails is retried until the lease ends,
-/// for at least 10 s and at most a minute. `release` waits for the release, and returns the error. A process that ends right after a drop may end
-/// before the release: call `release`, or `SlotRenewer::release_guards`.
+/// for at least 10 s and at most a minute. Before the process ends, call `release`, which waits and returns the error, or
+/// `SlotRenewer::release_guards`.
 #[must_use = "dropping the guard releases the slot"]
 #[doc(alias("RAII", "MutexGuard", "permit", "lease"))]
 pub struct SlotGuard<S: Style = Blocking> {
@@ -98,14 +95,11 @@ impl<S: Style> SlotGuard<S> {
         self.held.remaining()
     }
 
-    /// Calls `callback` when the guard is lost; immediately if it is lost already, never if it is released
-    /// first.
+    /// Calls `callback` when the guard is lost; immediately if it is lost already, never if it is released first.
     ///
-    /// One thread of this crate, outside a runtime, calls the callbacks of all guards, one after the other: keep them short, and
-    /// spawn no task (`tokio::spawn` panics there). If the guard is lost already, the caller of this method calls it. A callback
-    /// may drop the guard. A panic in it is caught and logged.
-    ///
-    /// To wait for the loss with a thread, let the callback send to a channel.
+    /// One thread of this crate, outside a runtime, calls the callbacks of all guards, one after the other: keep them short, for
+    /// example send to a channel, and spawn no task (`tokio::spawn` panics there). The caller of this method calls it if the guard
+    /// is lost already. A callback may drop the guard. A panic in it is caught and logged.
     #[doc(alias("HandleLostToken", "lost_lock", "expired"))]
     pub fn on_lost(&self, callback: impl FnOnce() + Send + 'static) {
         self.held.on_lost(callback);
@@ -113,10 +107,8 @@ impl<S: Style> SlotGuard<S> {
 }
 
 impl SlotGuard<Blocking> {
-    /// Releases the slot with a connection of the pool, and returns whether its lease had ended.
-    ///
-    /// Waits for a connection up to the pool's time-out, and then as
-    /// [`release_slot`](crate::SemaphoreExt::release_slot).
+    /// Releases the slot with a connection of the pool, for which it waits up to the pool's time-out, and then as
+    /// [`release_slot`](crate::SemaphoreExt::release_slot). Returns whether its lease had ended.
     ///
     /// # Errors
     ///
@@ -129,9 +121,7 @@ impl SlotGuard<Blocking> {
 
 #[cfg(feature = "_async_pool")]
 impl SlotGuard<Async> {
-    /// Waits until the guard is lost, or `SlotRenewer::release_guards` has released it.
-    ///
-    /// The future may be dropped, and made again.
+    /// Waits until the guard is lost, or `SlotRenewer::release_guards` has released it. The future may be dropped, and made again.
     ///
     /// ```
     /// use diesel_locks::{Async, Error, SlotGuard};
@@ -149,14 +139,11 @@ impl SlotGuard<Async> {
         self.ended.stopped().await;
     }
 
-    /// Releases the slot as a blocking guard does. If the future is dropped, the slot is released in the background.
-    ///
-    /// # Errors
-    ///
-    /// As there.
+    /// Releases the slot as a blocking guard does, with the same errors.
     #[expect(
         clippy::manual_async_fn,
-        reason = "the signature promises that the future is `Send`"
+        clippy::missing_errors_doc,
+        reason = "the signature promises that the future is `Send`; the blocking guard lists the errors"
     )]
     pub fn release(self) -> impl Future<Output = Result<LeaseState, Error>> + Send {
         async move { self.held.release().await }
@@ -183,25 +170,11 @@ impl<S: Style> fmt::Debug for SlotGuard<S> {
     }
 }
 
-/// The argument of the closures of `SlotRenewer::run_as_leader` and `run_on_timer`: the [`SlotGuard`] of the slot that is held
-/// while they run, and the token that stops them.
+/// The argument of the closures of `SlotRenewer::run_as_leader` and `run_on_timer` (`async` closures: `ActiveSlot<Async>`): the
+/// [`SlotGuard`] of the slot that is held while they run, and the token that stops them.
 ///
 /// The closure has to end when [`is_active`](Self::is_active) returns false: the slot was lost, or a stop was requested.
-/// Nothing interrupts it.
-///
-/// ```
-/// use diesel_locks::ActiveSlot;
-/// use std::time::Duration;
-///
-/// fn lead(leader: &ActiveSlot) -> Result<(), diesel_locks::Error> {
-///     while leader.sleep(Duration::from_millis(200)) {
-///         // a step of the work, every 200 ms; `sleep` returns false at once when the slot is lost
-///     }
-///     Ok(())
-/// }
-/// ```
-///
-/// An `async` closure gets an `ActiveSlot<Async>`.
+/// Nothing interrupts it. `while leader.sleep(..)` is such a loop: [`run_as_leader`](crate::SlotRenewer::run_as_leader) shows it.
 #[derive(Debug)]
 #[doc(alias("leader", "leadership"))]
 pub struct ActiveSlot<S: Style = Blocking> {
@@ -270,19 +243,8 @@ impl ActiveSlot<Blocking> {
 
 #[cfg(feature = "_async_pool")]
 impl ActiveSlot<Async> {
-    /// Waits until [`is_active`](Self::is_active) is false. The future may be dropped, and made again.
-    ///
-    /// ```
-    /// use diesel_locks::{ActiveSlot, Async, Error};
-    ///
-    /// async fn lead(leader: &ActiveSlot<Async>) -> Result<(), Error> {
-    ///     tokio::select! {
-    ///         () = leader.ended() => Ok(()),
-    ///         result = work() => result,
-    ///     }
-    /// }
-    /// # async fn work() -> Result<(), Error> { Ok(()) }
-    /// ```
+    /// Waits until [`is_active`](Self::is_active) is false: for a `select!` beside the work, as [`SlotGuard::lost`]. The future may
+    /// be dropped, and made again.
     #[doc(alias("lost", "stopped", "cancelled"))]
     pub async fn ended(&self) {
         self.stop.stopped().await;

@@ -1,4 +1,4 @@
-//! Slots that are renewed in the background.
+//! [`SlotRenewer`]: its methods.
 
 use std::time::Duration;
 
@@ -28,25 +28,18 @@ use crate::{Error, LeaseOptions, Pool, Semaphore, Wait};
 /// const COLLATE: Semaphore = Semaphore::from_static("collate-logs", 10);
 ///
 /// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let directory = tempfile::tempdir()?;
 /// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
 /// # diesel_locks::migrate(&mut pool.get()?)?;
 /// let renewer = SlotRenewer::new(pool); // once, when the application starts
 ///
 /// let lease = LeaseOptions::new(Duration::from_secs(30)).holder("worker-7");
-/// if let Some(guard) = renewer.try_acquire(&COLLATE, &lease)? {
-///     while guard.is_held() {
-///         // a step of the work
-///         # break;
-///     }
-///     guard.release()?;
-/// }
-/// # Ok(())
-/// # }
+/// let guard = renewer.acquire(&COLLATE, &lease, Wait::AtMost(Duration::from_secs(60)))?;
+/// guard.ensure_held()?; // before each step of the work
+/// guard.release()?;
+/// # assert!(renewer.try_acquire(&COLLATE, &lease)?.is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-///
-/// With a pool of deadpool or bb8 the methods return futures, and `SlotGuard::lost` is for a `select!` beside the work.
 ///
 /// `try_acquire` and `acquire`, which waits, return a [`SlotGuard`]. `try_run` holds a slot while a closure runs, and does not wait
 /// for one. `run_as_leader` elects a leader, `run_on_timer` runs a job on one node per tick.
@@ -66,10 +59,9 @@ use crate::{Error, LeaseOptions, Pool, Semaphore, Wait};
 /// shared pool a renewal waits while all connections are in use, and guards whose leases end meanwhile are lost.
 ///
 /// If a renewal gets no answer, it is sent again on another connection: after half of the time that is left of the first lease to
-/// end, at most after 10 s. A task closes the silent connection. A thread can't: it keeps its connection until the driver reports an
-/// error, and a new thread continues. So a renewer on r2d2 may use all connections of its pool but one for silent threads. Without a
-/// proxy in front of several servers, let its pool open new connections after a fail-over: `max_size(8)`, `min_idle(Some(0))`.
-/// Renewers do not block each other.
+/// end, at most after 10 s. A task closes the silent connection. A thread keeps it until the driver reports an error, and a new
+/// thread continues, up to all connections of the pool but one:
+/// [settings for several servers](https://github.com/diesel-locks/diesel-locks/blob/main/docs/web-service.md#fail-over).
 ///
 /// # Runtimes
 ///
@@ -79,21 +71,10 @@ use crate::{Error, LeaseOptions, Pool, Semaphore, Wait};
 /// A runtime that does not run renews and releases nothing: one with one thread (`current_thread`) whose `block_on` has returned,
 /// or whose thread a task blocks. Let no task block its thread for longer than a third of the lease: use `spawn_blocking`.
 ///
-/// In a test that pauses tokio's clock (`tokio::time::pause`), slots are renewed in time, except while `spawn_blocking` runs. Do not
-/// pause it in a test with a database server: tokio advances it while all tasks wait for the network, so that the time-outs of a
-/// pool pass at once.
-///
-/// A slot that a dropped future may have acquired is released, in rare cases (`operation::dropped_futures`) when its lease ends. A waiter
-/// acquires it at its next attempt, after up to one poll interval.
-#[doc(alias(
-    "heartbeat",
-    "keepalive",
-    "KeepAliveLockProvider",
-    "watchdog",
-    "refresh",
-    "lease"
-))]
-#[doc(alias("distributed lock", "ShedLock"))]
+/// In a test that pauses tokio's clock (`tokio::time::pause`), slots are renewed in time, except while `spawn_blocking` runs. Do
+/// not pause it with a database server: tokio advances it while all tasks wait for the network.
+#[doc(alias("heartbeat", "keepalive", "watchdog", "refresh", "lease"))]
+#[doc(alias("KeepAliveLockProvider", "distributed lock", "ShedLock"))]
 pub struct SlotRenewer<P>(Renewer<P>);
 
 impl<P: Pool> SlotRenewer<P> {
@@ -106,8 +87,7 @@ impl<P: Pool> SlotRenewer<P> {
     ///
     /// A slot that another process releases is noticed after at most one interval; a slot that is released in this process,
     /// or whose lease ends, at once. `acquire` begins with [shorter pauses](crate::SemaphoreExt::acquire_slot);
-    /// `run_as_leader` pauses for half an interval to an interval from the beginning. The shortest interval of those that wait in a
-    /// process counts.
+    /// `run_as_leader` pauses for half an interval to an interval. The shortest interval of those that wait in a process counts.
     ///
     /// 10 ms to a day. With any other duration the methods that wait return [`Error::InvalidInterval`].
     #[must_use]
@@ -118,11 +98,11 @@ impl<P: Pool> SlotRenewer<P> {
     /// Returns a handle to the same renewer that `stop` stops: when a client hangs up, or the process is to end.
     ///
     /// After a stop `acquire`, `try_acquire` and `try_run` of the handle return [`Error::Stopped`], and `run_as_leader` and
-    /// `run_on_timer` end: a future at once or after the attempt that is running; a thread within 50 ms, and the time of one attempt
-    /// if one is running (on SQLite up to 5 s, while another connection writes and a slot is free). A stop has no effect on guards
-    /// that were returned before, nor on a closure that `try_run` has called: let them check [`StopToken::is_stopped`].
+    /// `run_on_timer` end: a future at once or after the attempt that is running; a thread within 50 ms, and the time of one
+    /// attempt if one is running (on SQLite up to 5 s, while another connection writes and a slot is free). A stop has no effect on
+    /// guards that were returned before, nor on a closure of `try_run`: let them check [`StopToken::is_stopped`].
     ///
-    /// The token replaces that of the handle. For a wait that either of two tokens ends, pass a [child](StopToken::child).
+    /// The token replaces that of the handle. To keep both, pass a [child](StopToken::child) of the old one.
     #[must_use]
     #[doc(alias("cancel", "CancellationToken", "abort"))]
     pub fn stopped_by(&self, stop: &StopToken) -> Self {
@@ -165,11 +145,9 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
     ///
     /// # Errors
     ///
-    /// - [`Error::LockTimeout`] when the time is up.
-    /// - [`Error::Pool`] if the first attempt gets no connection: see [Time limit](crate::LockPool#time-limit) of `LockPool`, which
-    ///   waits in the same way.
-    /// - [`Error::Stopped`] after a [stop](Self::stopped_by).
-    /// - Those of [`acquire_slot`](SemaphoreExt::acquire_slot).
+    /// [`Error::LockTimeout`] when the time is up; [`Error::Pool`] if the first attempt gets no connection, as on a
+    /// [`LockPool`](crate::LockPool#time-limit); [`Error::Stopped`] after a [stop](Self::stopped_by); those of
+    /// [`acquire_slot`](SemaphoreExt::acquire_slot).
     #[doc(alias("lock", "wait"))]
     pub fn acquire(
         &self,
@@ -185,9 +163,8 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
     /// when all slots are held.
     ///
     /// If the lease is lost meanwhile, `f` continues: let it check [`ensure_held`](SlotGuard::ensure_held) at each step. A release
-    /// that fails is logged by `tracing`, and retried in the background until the lease ends, for at least 10 s and at most a minute.
-    ///
-    /// For a job that a timer starts on every node see [`hold_at_least`](LeaseOptions::hold_at_least).
+    /// that fails is logged by `tracing`, and retried as after a [drop](SlotGuard#drop). The crate's page has an
+    /// [example](crate#semaphores). For a job that a timer starts on every node see [`hold_at_least`](LeaseOptions::hold_at_least).
     ///
     /// # Errors
     ///
@@ -217,15 +194,13 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
     /// Releases the slots of all guards of this renewer and its clones, of any semaphore, and returns how many were
     /// released. Other holders need not wait until the leases end.
     ///
-    /// This method stops no loop: stop `run_as_leader` and `run_on_timer` before, or they acquire again. To release all slots of one
-    /// semaphore, also those of other processes, use [`force_release_all`](SemaphoreExt::force_release_all).
+    /// Stop `run_as_leader` and `run_on_timer` before, or they acquire again. To release all slots of one semaphore, also those of
+    /// other processes, use [`force_release_all`](SemaphoreExt::force_release_all).
     ///
-    /// [`is_held`](SlotGuard::is_held) of the guards returns false from then on; [`on_lost`](SlotGuard::on_lost) callbacks
-    /// are not called.
-    ///
-    /// Slots that can't be released at once, because of an error or because another session has locked their rows, are not counted:
-    /// they are released in the background, or are free when their leases end. Lost guards are not counted either, except one whose
-    /// slot was released by force since its last renewal.
+    /// [`is_held`](SlotGuard::is_held) of the guards returns false from then on; [`on_lost`](SlotGuard::on_lost) callbacks are not
+    /// called. Slots that can't be released at once, because of an error or because another session has locked their rows, are
+    /// released in the background, and not counted. Lost guards are not counted either, except one whose slot was released by force
+    /// since its last renewal.
     #[allow(
         clippy::must_use_candidate,
         reason = "a shutdown need not know the count"
@@ -245,7 +220,6 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
 #[expect(clippy::missing_errors_doc, reason = "the methods of r2d2 list them")]
 impl<P: AsyncPool> SlotRenewer<P> {
     /// Acquires a slot if one is free; returns `None` when all slots are held: as `try_acquire` on r2d2's pool.
-    #[doc(alias("try_lock", "TryLock"))]
     pub fn try_acquire(
         &self,
         semaphore: &Semaphore,
@@ -258,7 +232,6 @@ impl<P: AsyncPool> SlotRenewer<P> {
     }
 
     /// Acquires a slot, and waits while all are held: as `acquire` on r2d2's pool.
-    #[doc(alias("lock", "wait"))]
     pub fn acquire(
         &self,
         semaphore: &Semaphore,
@@ -271,13 +244,8 @@ impl<P: AsyncPool> SlotRenewer<P> {
         }
     }
 
-    /// Acquires a slot, runs `f`, and releases the slot. Returns `None`, and does not run `f`, when all slots are held: as `try_run`
-    /// on r2d2's pool.
-    ///
-    /// To end the work at a loss of the slot, wait for [`lost`](SlotGuard::lost) in a `select!`. When `f` has returned, the future
-    /// waits for the release. After a panic, and if the future is dropped, the slot is released in the background.
-    #[doc(alias("run", "with_lock", "executeWithLock", "executeIfLocked", "cron"))]
-    #[doc(alias("singleton job"))]
+    /// Acquires a slot, runs `f`, and releases the slot: as `try_run` on r2d2's pool. To end the work at a loss of the slot, wait
+    /// for [`lost`](SlotGuard::lost) in a `select!`. After a panic the slot is released in the background.
     pub fn try_run<T, E, F>(
         &self,
         semaphore: &Semaphore,
@@ -302,9 +270,7 @@ impl<P: AsyncPool> SlotRenewer<P> {
     }
 
     /// Releases the slots of all guards of this renewer and its clones, and returns how many were released: as `release_guards` on
-    /// r2d2's pool. [`lost`](SlotGuard::lost) of the guards is ready then. If the future is dropped, the slots are released in the
-    /// background.
-    #[doc(alias("release_all", "shutdown", "unlock_all"))]
+    /// r2d2's pool. [`lost`](SlotGuard::lost) of the guards is ready then.
     pub fn release_guards(&self) -> impl Future<Output = usize> + Send {
         async move { self.0.release_guards().await }
     }

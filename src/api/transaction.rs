@@ -4,7 +4,7 @@ use std::future::ready;
 
 #[cfg(feature = "_async")]
 use crate::acts::cancel_guard::unless_dropped;
-use crate::acts::retry::run_attempts;
+use crate::acts::transaction::run_attempts;
 #[cfg(feature = "_async")]
 use crate::api::closures::RepeatedSendWork;
 #[cfg(feature = "_async")]
@@ -15,7 +15,6 @@ use crate::{TransactionError, TransactionOptions};
 /// Runs transactions with an isolation level, an access mode and retries.
 ///
 /// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use diesel::prelude::*;
 /// use diesel_locks::prelude::*;
 /// use diesel_locks::{IsolationLevel, RetryPolicy};
@@ -32,16 +31,14 @@ use crate::{TransactionError, TransactionOptions};
 ///
 /// conn.run_transaction(TRANSFER, |conn| -> QueryResult<()> {
 ///     for (id, change) in [(1, -30), (2, 30)] {
-///         diesel::update(accounts::table.find(id))
-///             .set(accounts::money.eq(accounts::money + change))
-///             .execute(conn)?;
+///         let money = accounts::money.eq(accounts::money + change);
+///         diesel::update(accounts::table.find(id)).set(money).execute(conn)?;
 ///     }
 ///     Ok(())
 /// })?;
 /// # let money: Vec<i32> = accounts::table.select(accounts::money).load(&mut conn)?;
 /// # assert_eq!(money, [70, 130]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// | | Diesel's `transaction` | [`run_transaction`](Self::run_transaction) |
@@ -56,15 +53,11 @@ use crate::{TransactionError, TransactionOptions};
 ///
 /// - It may return any error that implements [`TransactionError`]. If `?` follows the call, name the type at the closure:
 ///   `|conn| -> diesel_locks::Result<_> { .. }` (see [`Result`](crate::Result)).
-/// - Return every error of the database, with `?`. An `Ok` after an error that has ended the transaction becomes
-///   [`Error::TransactionAborted`](crate::Error::TransactionAborted), and the transaction is rolled back (on SQLite not what the
-///   closure wrote after its end). A statement that may fail, such as an INSERT of a duplicate, goes into Diesel's
+/// - Return every error of the database, with `?`. A statement that may fail, such as an INSERT of a duplicate, goes into Diesel's
 ///   `transaction`, which is a savepoint there.
-/// - Do nothing that can't be undone, such as sending a mail: the closure may run again. Do it after the transaction.
-/// - Read rows that you will update with `.for_update()`, in one order everywhere, for example by id.
+/// - Do nothing that can't be undone, such as sending a mail: the closure may run again.
+/// - Read rows that you will update with `.for_update()`, in one order everywhere: see [Errors of concurrent transactions].
 /// - Keep it short, and do not send COMMIT, ROLLBACK, or on MySQL and MariaDB `CREATE TABLE`.
-///
-/// [Errors of concurrent transactions] in the guide says which error comes when on which engine, and how to avoid it.
 ///
 /// [Errors of concurrent transactions]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md#errors-of-concurrent-transactions
 #[diagnostic::on_unimplemented(
@@ -77,23 +70,20 @@ use crate::{TransactionError, TransactionOptions};
 )]
 #[doc(alias("retry", "isolation", "serializable"))]
 pub trait TransactionExt: HasBlockingEngine {
-    /// Runs `f` in a transaction. Commits if `f` returns `Ok`; rolls back if it returns an error or panics.
+    /// Runs `f` in a transaction. Commits if `f` returns `Ok`; rolls back if it returns an error or panics, also in a nested
+    /// `transaction` of Diesel's.
     ///
     /// With a [`RetryPolicy`](crate::RetryPolicy) the transaction is retried from its start when the database aborts it: `f` may
-    /// then run several times. The last error is returned if no attempt is left. Each retry is a `tracing`
+    /// then run several times. The last error is returned if no attempt is left. Each retry is an
     /// [event](crate::operation::events).
     ///
-    /// The isolation level and the access mode need no round trip of their own. Object locks and slots inside need READ COMMITTED on
-    /// PostgreSQL, MySQL and MariaDB, and no level on SQLite, which does not have it. With
-    /// [`read_only`](TransactionOptions::read_only) the transaction on SQLite is `BEGIN`, which does not wait.
+    /// The isolation level and the access mode need no round trip of their own. Object locks and slots inside need READ COMMITTED
+    /// on PostgreSQL, MySQL and MariaDB, and no level on SQLite, which does not have it.
     ///
-    /// A panic in a nested `transaction` of Diesel's also rolls back all of `f`. This crate sends COMMIT and ROLLBACK itself,
-    /// with a check that the transaction is still the one that it has started: an
-    /// [`Instrumentation`](diesel::connection::Instrumentation) sees them as queries, and not as `CommitTransaction` or
-    /// `RollbackTransaction`.
-    ///
-    /// Before a retry on MySQL and MariaDB Diesel's cache of prepared statements is emptied, because a statement that failed while it
-    /// returned rows would hang. This resets its size to the default.
+    /// This crate sends COMMIT and ROLLBACK itself: an [`Instrumentation`](diesel::connection::Instrumentation) sees them as
+    /// queries, and not as `CommitTransaction` or `RollbackTransaction`. Before a retry on MySQL and MariaDB Diesel's cache of
+    /// prepared statements is emptied, because a statement that failed while it returned rows would hang; its size is the default
+    /// then.
     ///
     /// # Errors
     ///
@@ -102,21 +92,18 @@ pub trait TransactionExt: HasBlockingEngine {
     /// - [`Error::Unsupported`](crate::Error::Unsupported) for an isolation level or mode that the engine does not have; nothing
     ///   was sent. SQLite has SERIALIZABLE only: leave the level out there.
     /// - [`Error::TransactionAborted`](crate::Error::TransactionAborted) if `f` returned `Ok` although its transaction had ended,
-    ///   or ended it itself (by COMMIT as text, for example) and then returned a retryable error: its writes may be committed. Not
-    ///   detected, and retried: on MySQL and MariaDB after a deadlock or a serialization failure, which end a transaction too; on
-    ///   PostgreSQL if the error aborted another transaction that `f` had started.
+    ///   or ended it itself (by COMMIT as text, for example) and then returned a retryable error. [Guarantees] says what is
+    ///   committed then. Not detected, and retried: on MySQL and MariaDB after a deadlock or a serialization failure, which end a
+    ///   transaction too; on PostgreSQL if the error aborted another transaction that `f` had started.
     /// - The error of `f`; the writes are rolled back.
-    /// - The error of BEGIN or COMMIT as an [`Error`](crate::Error). If the connection is lost during COMMIT, the outcome is
-    ///   unknown: the error is [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown), and it is never retried. After
-    ///   another error of which [`is_connection_lost`](crate::Error::is_connection_lost) is true nothing is committed: run the
-    ///   transaction again on another connection.
-    #[doc(alias(
-        "retry",
-        "transaction_with",
-        "build_transaction",
-        "deadlock",
-        "serializable"
-    ))]
+    /// - The error of BEGIN or COMMIT as an [`Error`](crate::Error): [`OutcomeUnknown`](crate::Error::OutcomeUnknown) if the
+    ///   connection was lost during COMMIT, which is never retried. After another error of which
+    ///   [`is_connection_lost`](crate::Error::is_connection_lost) is true nothing is committed: run the transaction again on
+    ///   another connection.
+    ///
+    /// [Guarantees]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/guarantees.md#transactions
+    #[doc(alias("retry", "build_transaction", "deadlock", "serializable"))]
+    #[doc(alias("transaction_with"))]
     fn run_transaction<T, E, F, Via>(
         &mut self,
         transaction: TransactionOptions,
@@ -134,29 +121,8 @@ pub trait TransactionExt: HasBlockingEngine {
 #[diagnostic::do_not_recommend]
 impl<C: HasBlockingEngine> TransactionExt for C {}
 
-/// The method of [`TransactionExt`] on connections of diesel-async, with `async` closures.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use diesel::prelude::*;
-/// use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
-/// use diesel_async::{AsyncConnection, RunQueryDsl};
-/// use diesel_locks::RetryPolicy;
-/// use diesel_locks::prelude::*;
-///
-/// let mut conn = SyncConnectionWrapper::<SqliteConnection>::establish(":memory:").await?;
-/// let retried = TransactionOptions::new().retry(RetryPolicy::max_attempts(5));
-/// conn.run_transaction(retried, async |conn| -> QueryResult<usize> {
-///     diesel::sql_query("SELECT 1").execute(conn).await
-/// })
-/// .await?;
-/// # Ok(())
-/// # }
-/// ```
-///
-/// A closure can't change a variable that it captures, because of a limit of `async` closures that are called more than once: use
-/// an atomic or a `Mutex`.
+/// The method of [`TransactionExt`] on connections of diesel-async, with `async` [closures](crate::closures):
+/// [example](crate::AsyncObjectLockExt).
 #[cfg(feature = "_async")]
 #[diagnostic::on_unimplemented(
     message = "`diesel-locks` has no asynchronous engine for `{Self}`",
@@ -167,13 +133,11 @@ impl<C: HasBlockingEngine> TransactionExt for C {}
 )]
 #[doc(alias("retry", "deadlock", "serializable", "tokio"))]
 pub trait AsyncTransactionExt: HasAsyncEngine {
-    /// Runs `f` in a transaction. Commits if `f` returns `Ok`; rolls back if it returns an error or panics.
-    ///
-    /// As [`TransactionExt::run_transaction`], without blocking the thread.
+    /// Runs `f` in a transaction, as [`TransactionExt::run_transaction`], without blocking the thread.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`TransactionExt::run_transaction`].
     fn run_transaction<T, E, F, Via>(
         &mut self,
         transaction: TransactionOptions,

@@ -1,11 +1,10 @@
 //! Remembers which connections are in a transaction that this crate has started, and its isolation level.
 //!
-//! MySQL shows the isolation level of the session, but not that of a transaction. SQLite does not show how a
-//! transaction was started. Both are needed when a closure acquires another lock in its transaction. If the lookup finds
-//! nothing, the session's level is used.
+//! MySQL shows the isolation level of the session, but not that of a transaction. SQLite does not show how a transaction was
+//! started. Both are needed when a closure acquires another lock. If nothing is found, the session's level is used.
 
 use crate::IsolationLevel;
-use crate::link::entered::{Entered, Entries};
+use crate::link::depth::{Entered, Entries};
 
 static ENTERED: Entries<StartedTransaction> = Entries::new();
 
@@ -34,12 +33,11 @@ mod tests {
     const COMMITTED: Option<IsolationLevel> = Some(IsolationLevel::ReadCommitted);
     const SERIALIZABLE: Option<IsolationLevel> = Some(IsolationLevel::Serializable);
 
-    /// In place of a connection: only the address counts.
-    struct Connection(#[allow(dead_code, reason = "has an address of its own")] u8);
+    // Numbers stand for connections: only their addresses count.
 
     #[test]
     fn transaction_is_found_from_another_thread_and_ended_there() {
-        let conn = Connection(0);
+        let conn = 0;
         let conn = &conn;
         assert_eq!(entered(conn), None);
         let scope = enter(conn, COMMITTED);
@@ -56,27 +54,19 @@ mod tests {
     }
 
     #[test]
-    fn transactions_of_other_connections_are_not_found() {
-        let [a, b] = [Connection(0), Connection(0)];
-        let first = enter(&a, COMMITTED);
+    fn transaction_is_found_by_its_connection_and_again_after_one_within() {
+        let [a, b] = [0, 1];
+        let outer = enter(&a, SERIALIZABLE);
         assert_eq!(entered(&b), None);
-        let second = enter(&b, None);
-        drop(first);
+        let other = enter(&b, None);
+        let inner = enter(&a, COMMITTED);
+        assert_eq!(entered(&a), Some(StartedTransaction(COMMITTED)));
+        drop(inner);
+        assert_eq!(entered(&a), Some(StartedTransaction(SERIALIZABLE)));
+        drop(outer);
         assert_eq!(entered(&a), None);
         assert_eq!(entered(&b), Some(StartedTransaction(None)));
-        drop(second);
+        drop(other);
         assert_eq!(entered(&b), None);
-    }
-
-    #[test]
-    fn transaction_around_another_is_found_again() {
-        let conn = Connection(0);
-        let outer = enter(&conn, SERIALIZABLE);
-        let inner = enter(&conn, COMMITTED);
-        assert_eq!(entered(&conn), Some(StartedTransaction(COMMITTED)));
-        drop(inner);
-        assert_eq!(entered(&conn), Some(StartedTransaction(SERIALIZABLE)));
-        drop(outer);
-        assert_eq!(entered(&conn), None);
     }
 }

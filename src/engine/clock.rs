@@ -75,28 +75,6 @@ expression! {
 }
 
 expression! {
-    DbNowPlus(micros) -> BigInt, |self, out| {
-        out.push_sql(DB::NOW);
-        out.push_sql(" + ");
-        out.push_bind_param::<BigInt, _>(&self.micros)?;
-    }
-}
-
-expression! {
-    /// The end of the minimum hold time of a lease that begins now: 0 without such a time. The time of the grant would lie
-    /// in the future if the clock were moved back later.
-    DbHoldUntil(micros) -> BigInt, |self, out| {
-        // Not two texts: the expression has one key in the cache of statements.
-        out.push_sql("CASE WHEN ");
-        out.push_bind_param::<BigInt, _>(&self.micros)?;
-        out.push_sql(" > 0 THEN ");
-        out.push_sql(DB::NOW);
-        out.push_sql(" ELSE 0 END + ");
-        out.push_bind_param::<BigInt, _>(&self.micros)?;
-    }
-}
-
-expression! {
     LeaseRemaining -> BigInt, |self, out| {
         out.push_sql("expires_us - ");
         out.push_sql(DB::NOW);

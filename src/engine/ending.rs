@@ -5,8 +5,7 @@ use crate::engine::Engine;
 use crate::link::depth::{break_if_panicked, counted, mark_broken, mark_closed};
 use crate::rt::{self, LATEST_ANSWER, caught};
 
-/// The savepoint with which a transaction of this crate starts on MySQL and SQLite, where it distinguishes the
-/// transaction from others.
+/// The savepoint with which a transaction of this crate starts on MySQL and SQLite, and which others do not have.
 pub(crate) const START_SAVEPOINT: &str = "diesel_locks_started";
 
 /// Maps an error of COMMIT or RELEASE. An error that names a savepoint, in any language, means that the savepoint does
@@ -17,24 +16,21 @@ pub(crate) fn commit_error(error: diesel::result::Error) -> Error {
             .iter()
             .any(|savepoint| information.message().contains(savepoint))
     {
-        return aborted(ENDED.to_owned(), Some(error));
+        return ended(Some(error));
     }
     error.into()
 }
 
-const ENDED: &str = "the database has already ended it";
-
 pub(crate) fn ended(source: Option<diesel::result::Error>) -> Error {
-    aborted(ENDED.to_owned(), source)
+    aborted("the database has already ended it".to_owned(), source)
 }
 
 pub(crate) fn aborted(reason: String, source: Option<diesel::result::Error>) -> Error {
     Error::TransactionAborted { reason, source }
 }
 
-/// Rolls back the closure's work, including nested transactions that it has left open: a panic leaves those open that
-/// Diesel's `transaction` has started. Returns `false` when part of the work may be committed, because the transaction
-/// that this crate has started had already ended.
+/// Rolls back the closure's work, with nested transactions: a panic leaves those open that Diesel's `transaction` has started.
+/// Returns `false` when part of the work may be committed, because the transaction of this crate had already ended.
 ///
 /// Does not return the error of a rollback, because the closure's error or panic takes precedence. If a rollback fails,
 /// the connection is lost: the server ends its transaction, and the connection is marked as broken.
@@ -62,15 +58,12 @@ pub(crate) async fn roll_back_from(engine: &mut dyn Engine, inside: u32) -> bool
         return rolled_back;
     }
     let was_broken = counted(engine.status()).is_err();
-    let may_stay_silent = was_broken && !engine.is_in_process();
-    let mut outcome = None;
-    let rolled_back = async { outcome = Some(caught(engine.roll_back()).await) };
-    if may_stay_silent {
+    let outcome = if was_broken && !engine.is_in_process() {
         // What has broken it may be that the server does not answer.
-        rt::answer_within(LATEST_ANSWER, rolled_back).await;
+        rt::answer_within(LATEST_ANSWER, caught(engine.roll_back())).await
     } else {
-        rolled_back.await;
-    }
+        Some(caught(engine.roll_back()).await)
+    };
     let Some(outcome) = outcome else {
         tracing::warn!("no answer to a rollback: the connection is not used any more");
         return false;
@@ -96,9 +89,8 @@ pub(crate) async fn roll_back(engine: &mut dyn Engine) {
     }
 }
 
-/// Retries a statement, if it is its own transaction, until no deadlock or serialization failure aborts it. At a
-/// session's default level above READ COMMITTED a single statement can fail with the latter. In an open transaction the
-/// statement runs once.
+/// Runs a statement. If it is its own transaction, retries it until no deadlock or serialization failure aborts it: above READ
+/// COMMITTED a single statement can fail with the latter.
 ///
 /// A macro, because a future that calls a closure which returns futures is not known to be `Send`.
 macro_rules! autocommit_retry {

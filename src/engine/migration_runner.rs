@@ -38,8 +38,7 @@ pub(crate) trait BackendMigrations: Backend {
     /// The files of the migrations, in the order of their versions.
     const FILES: &'static [MigrationFile];
 
-    /// The columns and functions that the migrations create, in the words of the engine's catalog. Later versions of this
-    /// crate may add others.
+    /// The columns and functions that the migrations create, in the words of the engine's catalog. Later versions may add some.
     const PARTS: &'static [&'static str];
 
     /// The class of the error of the last statement, which is one of a migration.
@@ -109,53 +108,46 @@ pub(crate) const fn to_create_in(object: &'static str) -> RequiredPrivilege {
     }
 }
 
-#[derive(Clone, Copy)]
-pub(crate) struct Migration(&'static MigrationFile);
+/// The files that are run.
+fn migrations<B: BackendMigrations>() -> impl Iterator<Item = &'static MigrationFile> {
+    B::FILES.iter().filter(|file| file.name == "up.sql")
+}
 
-impl Migration {
-    fn all<B: BackendMigrations>() -> impl Iterator<Item = Self> {
-        let runs = |file: &&MigrationFile| file.name == "up.sql";
-        B::FILES.iter().filter(runs).map(Self)
-    }
-
+impl MigrationFile {
     /// The version, as Diesel derives it from the name of the folder.
-    fn version(self) -> String {
-        let dashed = self.0.migration.split('_').next().unwrap_or_default();
+    fn version(&self) -> String {
+        let dashed = self.migration.split('_').next().unwrap_or_default();
         dashed.replace('-', "")
     }
 
     /// Runs the migration and records it, in a transaction, or in a savepoint of the open one. Returns its version.
-    pub(crate) async fn run<C>(self, conn: &mut C) -> Result<String, Error>
-    where
-        C: Link<Backend: BackendMigrations>,
-    {
+    pub(crate) async fn run<DB: BackendMigrations>(
+        &self,
+        conn: &mut impl On<DB>,
+    ) -> Result<String, Error> {
         let begun = conn.begin_nested().await;
         begun.map_err(|error| Error::Migration(Box::new(error)))?;
-        let ran = self.run_and_record(conn).await;
-        link::end(conn, ran).await
-    }
-
-    async fn run_and_record<C>(self, conn: &mut C) -> Result<String, Error>
-    where
-        C: Link<Backend: BackendMigrations>,
-    {
-        run_part(conn, self.0.migration, self.0.text).await?;
         let version = self.version();
         // Of letters and digits.
         let record = format!("INSERT INTO {RECORDS} (version) VALUES ('{version}')");
-        run_part(conn, self.0.migration, &record).await?;
+        let mut ran = run_part(conn, self.migration, self.text).await;
+        if ran.is_ok() {
+            ran = run_part(conn, self.migration, &record).await;
+        }
+        link::end(conn, ran).await?;
         Ok(version)
     }
 }
 
-async fn run_part<C>(conn: &mut C, migration: &'static str, sql: &str) -> Result<(), Error>
-where
-    C: Link<Backend: BackendMigrations>,
-{
+async fn run_part<DB: BackendMigrations>(
+    conn: &mut impl On<DB>,
+    migration: &'static str,
+    sql: &str,
+) -> Result<(), Error> {
     let Err(error) = conn.batch(sql).await else {
         return Ok(());
     };
-    Err(match C::Backend::class_of_failure(conn, &error).await {
+    Err(match DB::class_of_failure(conn, &error).await {
         class @ (ErrorClass::ReadOnly | ErrorClass::InsufficientPrivilege(_)) => {
             Error::from_class(class, error)
         }
@@ -175,7 +167,7 @@ pub(crate) fn not_privileged(privilege: RequiredPrivilege, error: Error) -> Erro
 
 pub(crate) struct Plan {
     /// In the order of their versions.
-    pub(crate) pending: Vec<Migration>,
+    pub(crate) pending: Vec<&'static MigrationFile>,
     records_exist: bool,
 }
 
@@ -183,27 +175,27 @@ impl Plan {
     /// Compares the parts of the tables that exist with those of this version, and with the versions that are recorded. The
     /// engines repeat this after [`Error::DifferentTables`]: another session may have run migrations between the two looks.
     /// Without `records`, because Diesel's table does not exist or the user may not read it, only the parts count.
-    pub(crate) async fn new<C>(
-        conn: &mut C,
+    pub(crate) async fn new<DB>(
+        conn: &mut impl On<DB>,
         parts: &[String],
         records: Records,
     ) -> Result<Self, Error>
     where
-        C: Link<Backend: BackendMigrations + QueryMetadata<Text>>,
-        Versions: QueryFragment<C::Backend>,
-        String: FromSqlRow<Text, C::Backend>,
+        DB: BackendMigrations + QueryMetadata<Text>,
+        Versions: QueryFragment<DB>,
+        String: FromSqlRow<Text, DB>,
     {
         let lacks = |part: &&str| !parts.iter().any(|found| found == part);
-        let missing = C::Backend::PARTS.iter().copied().find(lacks);
-        let all = Migration::all::<C::Backend>();
-        let pending: Vec<Migration> = match records {
+        let missing = DB::PARTS.iter().copied().find(lacks);
+        let all = migrations::<DB>();
+        let pending: Vec<_> = match records {
             Records::Readable => {
                 let versions: Versions =
                     __diesel_schema_migrations::table.select(__diesel_schema_migrations::version);
                 let recorded: diesel::QueryResult<Vec<String>> = conn.load(versions).await;
                 let recorded = recorded.map_err(|error| Error::Migration(Box::new(error)))?;
-                let lacks = |migration: &Migration| !recorded.contains(&migration.version());
-                let pending: Vec<Migration> = all.filter(lacks).collect();
+                let lacks = |file: &&MigrationFile| !recorded.contains(&file.version());
+                let pending: Vec<_> = all.filter(lacks).collect();
                 match missing {
                     Some(missing) if pending.is_empty() => {
                         return Err(Error::DifferentTables { missing });
@@ -220,20 +212,20 @@ impl Plan {
         })
     }
 
-    pub(crate) async fn create_records<C>(&self, conn: &mut C) -> Result<(), Error>
-    where
-        C: Link<Backend: BackendMigrations>,
-    {
+    pub(crate) async fn create_records<DB: BackendMigrations>(
+        &self,
+        conn: &mut impl On<DB>,
+    ) -> Result<(), Error> {
         if self.records_exist {
             return Ok(());
         }
         run_part(conn, RECORDS, CREATE_MIGRATIONS_TABLE).await
     }
 
-    pub(crate) async fn run_all<C>(self, conn: &mut C) -> Result<Vec<String>, Error>
-    where
-        C: Link<Backend: BackendMigrations>,
-    {
+    pub(crate) async fn run_all<DB: BackendMigrations>(
+        self,
+        conn: &mut impl On<DB>,
+    ) -> Result<Vec<String>, Error> {
         self.create_records(conn).await?;
         let mut ran = Vec::with_capacity(self.pending.len());
         for migration in self.pending {
@@ -268,10 +260,19 @@ mod tests {
 
     use super::*;
 
-    /// Diesel has put them in order.
-    fn versions_are_those_of_diesel<B: BackendMigrations>(embedded: &EmbeddedMigrations) {
-        let ours = Migration::all::<B>().map(Migration::version);
-        let ours: Vec<String> = ours.collect();
+    /// FNV-1a, which no version of Rust changes.
+    fn digest(text: &str) -> u64 {
+        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+    }
+
+    /// The versions are those of Diesel, and the files, in the order of their names, `up.sql` before `down.sql`, have these
+    /// digests.
+    ///
+    /// After the first release the digests do not change: databases have run the files. A change of the tables is a new file,
+    /// whose digests are added at the end.
+    fn are_frozen<B: BackendMigrations>(embedded: &EmbeddedMigrations, digests: [u64; 6]) {
+        let ours: Vec<String> = migrations::<B>().map(MigrationFile::version).collect();
         let embedded = MigrationSource::<B>::migrations(embedded).expect("migrations");
         let versions = embedded
             .iter()
@@ -279,82 +280,53 @@ mod tests {
         let mut versions: Vec<String> = versions.collect();
         versions.sort();
         assert_eq!(ours, versions);
-        assert_eq!(ours.len(), 3);
         for version in ours {
             let plain = |c: char| c.is_ascii_alphanumeric();
             assert!(version.chars().all(plain), "{version} in quotes");
         }
+        let files: Vec<u64> = B::FILES.iter().map(|file| digest(file.text)).collect();
+        assert_eq!(files, digests, "{files:#x?}");
     }
 
     #[cfg(feature = "_postgres")]
     #[test]
-    fn versions_of_postgres_are_those_of_diesel() {
-        versions_are_those_of_diesel::<diesel::pg::Pg>(&crate::api::migrations::POSTGRES);
-    }
-
-    #[cfg(feature = "_mysql")]
-    #[test]
-    fn versions_of_mysql_are_those_of_diesel() {
-        versions_are_those_of_diesel::<diesel::mysql::Mysql>(&crate::api::migrations::MYSQL);
-    }
-
-    #[cfg(feature = "_sqlite")]
-    #[test]
-    fn versions_of_sqlite_are_those_of_diesel() {
-        versions_are_those_of_diesel::<diesel::sqlite::Sqlite>(&crate::api::migrations::SQLITE);
-    }
-
-    /// FNV-1a, which no version of Rust changes.
-    fn digest(text: &str) -> u64 {
-        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
-    }
-
-    /// The files in the order of their names, `up.sql` before `down.sql`.
-    ///
-    /// After the first release these digests do not change: databases have run the files. A change of the tables is a new
-    /// file, whose digests are added at the end.
-    fn files_are_frozen<B: BackendMigrations>(digests: &[u64]) {
-        let ours: Vec<u64> = B::FILES.iter().map(|file| digest(file.text)).collect();
-        assert_eq!(ours, digests, "{ours:#x?}");
-    }
-
-    #[cfg(feature = "_postgres")]
-    #[test]
-    fn files_of_postgres_are_frozen() {
-        files_are_frozen::<diesel::pg::Pg>(&[
+    fn migrations_of_postgres_are_frozen() {
+        let digests = [
             0x7a73_703b_eda2_f181,
             0xa29e_3998_a077_67f8,
             0x1cde_93d8_5e5f_c1a0,
             0x4782_a160_06a6_0596,
             0x30ba_a652_4176_633c,
             0x0892_f63d_6746_e605,
-        ]);
+        ];
+        are_frozen::<diesel::pg::Pg>(&crate::api::migrations::POSTGRES, digests);
     }
 
     #[cfg(feature = "_mysql")]
     #[test]
-    fn files_of_mysql_are_frozen() {
-        files_are_frozen::<diesel::mysql::Mysql>(&[
+    fn migrations_of_mysql_are_frozen() {
+        let digests = [
             0xa7a1_79a9_47ea_0932,
             0xf80f_e523_35d2_e01c,
             0x0604_3072_ca6f_088b,
             0xfd4f_364d_12a2_bcf2,
             0xb483_600e_a3d3_ae53,
             0xdcbb_0684_53fd_ca16,
-        ]);
+        ];
+        are_frozen::<diesel::mysql::Mysql>(&crate::api::migrations::MYSQL, digests);
     }
 
     #[cfg(feature = "_sqlite")]
     #[test]
-    fn files_of_sqlite_are_frozen() {
-        files_are_frozen::<diesel::sqlite::Sqlite>(&[
+    fn migrations_of_sqlite_are_frozen() {
+        let digests = [
             0x2890_8d1a_3544_94ac,
             0x1942_e266_b347_4a3b,
             0xef83_0550_f4d3_3ecb,
             0x7962_de26_fd68_cc8d,
             0x8064_7afb_d518_14de,
             0x0892_f63d_6746_e605,
-        ]);
+        ];
+        are_frozen::<diesel::sqlite::Sqlite>(&crate::api::migrations::SQLITE, digests);
     }
 }

@@ -3,7 +3,6 @@
 mod execute;
 mod galera;
 mod held_locks;
-mod lists;
 mod migrations;
 mod object_lock;
 mod object_lock_sql;
@@ -13,19 +12,18 @@ mod slot_batches;
 mod slot_claim;
 mod slot_resize;
 mod slot_search;
-mod slot_sql;
 mod slots;
 mod sql;
-mod writers;
 
 use async_trait::async_trait;
 use diesel::connection::TransactionManagerStatus;
 use diesel::mysql::Mysql;
 use diesel::prelude::QueryDsl;
-#[cfg(feature = "async-mysql")]
-use diesel_async::async_connection_wrapper::{AsyncConnectionWrapper, BlockOn};
 
-use crate::engine::operations::{DrawRequest, SequenceRow, SessionChange, TransactionBackend};
+use crate::engine::mysql::execute::assert_read;
+use crate::engine::mysql::galera::{ONE_WRITER, unless_galera};
+use crate::engine::mysql::object_lock_sql::DeleteUnlocked;
+use crate::engine::operations::{DrawRequest, SequenceRow, TransactionBackend};
 use crate::engine::sequence_queries::list_sequences;
 use crate::engine::tables::{diesel_locks_sequences, in_range};
 use crate::engine::{Engine, active_isolation, ending, has_engine};
@@ -36,25 +34,17 @@ use crate::values::held_object_lock::HeldObjectLock;
 use crate::values::list_options::ListRequest;
 use crate::values::lock_request::{LockOutcome, Request};
 use crate::values::retry_policy::RetryReason;
-use crate::{Error, IsolationLevel, Sequence, TransactionOptions, Wait};
-
-use crate::engine::mysql::execute::end_or_restart;
-use crate::engine::mysql::object_lock::{AcquireError, rolled_back_by_timeout};
-use crate::engine::mysql::object_lock_sql::{DeleteUnlocked, LOCK_BATCH, begin_and_acquire, undo};
+use crate::{Error, IsolationLevel, Sequence, TransactionOptions};
 
 const PURGE_BATCH: i64 = 500;
 
+/// The methods of a subject are in the module of its name.
 pub(crate) struct MysqlEngine<'c, C>(pub(crate) &'c mut C);
 
 #[cfg(feature = "mysql")]
 has_engine!(HasBlockingEngine: diesel::MysqlConnection, MysqlEngine, in_process: false);
 #[cfg(feature = "async-mysql")]
-has_engine!(HasAsyncEngine: diesel_async::AsyncMysqlConnection, MysqlEngine, in_process: false);
-#[cfg(feature = "async-mysql")]
-has_engine!(
-    HasBlockingEngine: AsyncConnectionWrapper<diesel_async::AsyncMysqlConnection, B>, MysqlEngine, in_process: false;
-    <B: BlockOn + Send>
-);
+has_engine!(async diesel_async::AsyncMysqlConnection, MysqlEngine, in_process: false);
 
 #[async_trait]
 impl<C: On<Mysql>> TransactionBackend for MysqlEngine<'_, C> {
@@ -85,14 +75,14 @@ impl<C: On<Mysql>> TransactionBackend for MysqlEngine<'_, C> {
         Ok(())
     }
 
-    async fn begin(&mut self, transaction: &TransactionOptions) -> Result<SessionChange, Error> {
-        session::begin(self.0, &sql::begin(transaction)).await?;
-        Ok(SessionChange::None)
+    async fn begin(&mut self, transaction: &TransactionOptions) -> Result<bool, Error> {
+        self.begin_by(&sql::begin(transaction)).await?;
+        Ok(false)
     }
 
     /// Resets the statement cache: the statement that failed may be one of the closure's.
     fn prepare_retry(&mut self) {
-        execute::reset_statement_cache(self.0);
+        self.0.reset_statement_cache();
     }
 
     fn mark_isolation(&mut self, level: Option<IsolationLevel>) -> Option<active_isolation::Scope> {
@@ -125,8 +115,8 @@ impl<C: On<Mysql>> TransactionBackend for MysqlEngine<'_, C> {
         let started = self.0.batch(&sql::ROLLBACK_STARTED).await.is_ok();
         if !started {
             // The server may have ended the transaction by an error in place of rows of the closure.
-            execute::reset_statement_cache(self.0);
-            session::restore_by_text(self.0, &sql::ROLLBACK).await?;
+            self.0.reset_statement_cache();
+            self.restore_by_text(&sql::ROLLBACK).await?;
         }
         Ok(started)
     }
@@ -134,19 +124,19 @@ impl<C: On<Mysql>> TransactionBackend for MysqlEngine<'_, C> {
     /// InnoDB ends the transaction after a deadlock, after a changed record (error 1020), and after a lock wait time-out with
     /// `innodb_rollback_on_timeout`. A COMMIT that the closure sent before that error can't be detected.
     async fn may_end_transactions(&mut self, reason: RetryReason) -> Result<bool, Error> {
-        Ok(reason != RetryReason::LockTimeout || rolled_back_by_timeout(self.0).await?)
+        Ok(reason != RetryReason::LockTimeout || self.timeout_rolls_back().await?)
     }
 
     async fn assume_single_writer(&mut self) -> Result<(), Error> {
-        writers::assume_one(self.0).await
+        self.remember(ONE_WRITER).await
     }
 
     async fn assert_open(&mut self) -> Result<(), Error> {
         if depth::is_aborted(self.0.status()) {
             return Err(ending::ended(None));
         }
-        if !C::KNOWS_SERVER_STATE && active_isolation::entered(self.0).is_none() {
-            session::assert_in_transaction(self.0, None).await?;
+        if !C::KNOWS_SERVER_STATE {
+            self.assert_in_transaction(None).await?;
         }
         Ok(())
     }
@@ -164,36 +154,24 @@ impl<C: On<Mysql>> TransactionBackend for MysqlEngine<'_, C> {
 #[async_trait]
 impl<C: On<Mysql>> Engine for MysqlEngine<'_, C> {
     async fn migrate(&mut self) -> Result<Vec<String>, Error> {
-        migrations::migrate(self.0).await
+        self.run_migrations().await
     }
 
     async fn begin_with_locks(&mut self, request: &Request) -> Result<LockOutcome, Error> {
-        if !writers::is_galera(self.0).await? {
-            let outcome = begin_with_locks(self.0, request).await;
-            if !writers::is_refused_on_galera(&outcome) {
-                return outcome;
-            }
-        }
-        galera::begin_with_locks(self.0, request).await
+        unless_galera!(self, begin_on_server, begin_on_galera, request)
     }
 
     async fn lock_in_transaction(&mut self, request: &Request) -> Result<LockOutcome, Error> {
-        if !writers::is_galera(self.0).await? {
-            let outcome = lock_in_transaction(self.0, request).await;
-            if !writers::is_refused_on_galera(&outcome) {
-                return outcome;
-            }
-        }
-        galera::lock_in_transaction(self.0, request).await
+        unless_galera!(self, lock_on_server, lock_on_galera, request)
     }
 
     async fn purge_unlocked(&mut self) -> Result<usize, Error> {
         let mut purged = 0;
         loop {
-            session::begin(self.0, &sql::BEGIN).await?;
+            self.begin_by(&sql::BEGIN).await?;
             let delete = DeleteUnlocked { limit: PURGE_BATCH };
-            let removed = execute::execute(self.0, delete).await;
-            match end_or_restart(self.0, removed).await? {
+            let removed = self.execute(delete).await;
+            match self.end_or_restart(removed).await? {
                 None => {}
                 Some(0) => return Ok(purged),
                 Some(removed) => purged += removed,
@@ -202,21 +180,16 @@ impl<C: On<Mysql>> Engine for MysqlEngine<'_, C> {
     }
 
     async fn held_locks(&mut self) -> Result<Vec<HeldObjectLock>, Error> {
-        held_locks::held_locks(self.0).await
+        self.show_held_locks().await
     }
 
     async fn draw(&mut self, draw: &DrawRequest<'_>) -> Result<Option<i64>, Error> {
-        if !writers::is_galera(self.0).await? {
-            let drawn = sequences::draw(self.0, draw).await;
-            if !writers::is_refused_on_galera(&drawn) {
-                return drawn;
-            }
-        }
-        galera::draw(self.0, draw).await
+        unless_galera!(self, draw_on_server, draw_on_galera, draw)
     }
 
     async fn last(&mut self, sequence: &Sequence) -> Result<Option<i64>, Error> {
-        sequences::last(self.0, sequence).await
+        let last = sequences::row(sequence).select(diesel_locks_sequences::last);
+        Ok(self.get_optional(last).await?)
     }
 
     async fn list_sequences(&mut self, request: &ListRequest) -> Result<Vec<SequenceRow>, Error> {
@@ -225,86 +198,8 @@ impl<C: On<Mysql>> Engine for MysqlEngine<'_, C> {
             let query = in_range(query, diesel_locks_sequences::name, &request.names);
             in_range(query, diesel_locks_sequences::scope, &request.keys)
         };
-        let rows: Vec<SequenceRow> = lists::load_list(self.0, query).await?;
-        lists::assert_read(rows.iter().map(|(name, _, _)| name.as_bytes()))?;
+        let rows: Vec<SequenceRow> = self.load_list(query).await?;
+        assert_read(rows.iter().map(|(name, _, _)| name.as_bytes()))?;
         Ok(rows)
     }
-}
-
-async fn begin_with_locks(
-    conn: &mut impl On<Mysql>,
-    request: &Request,
-) -> Result<LockOutcome, Error> {
-    let rides_with_begin = !request.is_kept() && request.ids.len() <= LOCK_BATCH;
-    if rides_with_begin && let Some(outcome) = try_begin_fast(conn, request).await? {
-        return Ok(outcome);
-    }
-    // A kept row usually exists, and locking it takes one round trip. If it was missing once, take the named lock
-    // first.
-    let mut named_lock = !request.is_kept();
-    loop {
-        session::begin(conn, &sql::BEGIN).await?;
-        let transaction = object_lock::TxContext::Started { named_lock };
-        let acquired = object_lock::acquire(conn, request, transaction, &mut 0).await;
-        let Err(refusal) = acquired else {
-            return Ok(LockOutcome::Acquired);
-        };
-        ending::roll_back(&mut MysqlEngine(conn)).await;
-        match refusal {
-            AcquireError::Unavailable { .. } => return Ok(LockOutcome::Unavailable),
-            AcquireError::NoRow => named_lock = true,
-            // It no longer holds the objects that it had acquired.
-            AcquireError::LimitOfServer(_) => object_lock::pause(request).await,
-            // The transaction has not run the closure yet, so it can be restarted.
-            AcquireError::Failed(Error::Deadlock { source }) => {
-                if request.is_expired() {
-                    return Err(request.timed_out(Some(source)));
-                }
-            }
-            AcquireError::Failed(error) => return Err(error),
-        }
-    }
-}
-
-async fn lock_in_transaction(
-    conn: &mut impl On<Mysql>,
-    request: &Request,
-) -> Result<LockOutcome, Error> {
-    let (open, mut acquired) = (object_lock::TxContext::Open, 0);
-    let Err(refusal) = object_lock::acquire(conn, request, open, &mut acquired).await else {
-        return Ok(LockOutcome::Acquired);
-    };
-    let error = match refusal {
-        AcquireError::Unavailable { timed_out: true } if rolled_back_by_timeout(conn).await? => {
-            ending::ended(None)
-        }
-        AcquireError::Unavailable { .. } | AcquireError::NoRow if acquired == 0 => {
-            return Ok(LockOutcome::Unavailable);
-        }
-        AcquireError::Unavailable { .. } | AcquireError::NoRow => request.unavailable(),
-        AcquireError::LimitOfServer(error) | AcquireError::Failed(error) => error,
-    };
-    Err(request.partly_locked(acquired, error))
-}
-
-/// Starts the transaction and acquires the locks in one message. Returns `None`, with no transaction open, when that
-/// failed: then the caller acquires the locks one by one, which waits or returns the error. A request that does not wait
-/// is answered at once when another transaction holds a row.
-async fn try_begin_fast(
-    conn: &mut impl On<Mysql>,
-    request: &Request,
-) -> Result<Option<LockOutcome>, Error> {
-    let batch = begin_and_acquire(request);
-    let started = caught(conn.begin(&batch)).await;
-    let Err(error) = depth::break_if_panicked(conn.status(), started) else {
-        return Ok(Some(LockOutcome::Acquired));
-    };
-    let error = session::untracked(error)?;
-    // Its error takes precedence: the first one may be that of a condition of this crate.
-    session::restore_by_text(conn, &undo(request)).await?;
-    let held = matches!(
-        classify(&error),
-        ErrorClass::LockTimeout | ErrorClass::LockNotAvailable
-    );
-    Ok((held && request.wait == Wait::No).then_some(LockOutcome::Unavailable))
 }

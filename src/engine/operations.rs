@@ -17,8 +17,6 @@ use crate::values::slot::FirstSlot;
 use crate::{Error, IsolationLevel, Semaphore, Sequence, Slot, TransactionOptions};
 
 /// The transactions of an engine.
-///
-/// Sealed: the module is private. To add an engine, see "How to add an engine" in DESIGN.md.
 #[async_trait]
 pub trait TransactionBackend: Send {
     /// Whether the database is in this process: see [`HasEngine::IN_PROCESS`](crate::engine::HasEngine::IN_PROCESS).
@@ -41,11 +39,11 @@ pub trait TransactionBackend: Send {
         Ok(())
     }
 
-    /// Begins a transaction with validated options.
-    async fn begin(&mut self, transaction: &TransactionOptions) -> Result<SessionChange, Error>;
+    /// Begins a transaction with validated options. Returns whether `restore_session` has to be called after it.
+    async fn begin(&mut self, transaction: &TransactionOptions) -> Result<bool, Error>;
 
     /// Restores what [`begin`](Self::begin) has changed in the session, after the transaction has ended.
-    async fn restore_session(&mut self, _: SessionChange) -> Result<(), Error> {
+    async fn restore_session(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
@@ -59,10 +57,8 @@ pub trait TransactionBackend: Send {
     }
 
     /// Fails with [`Error::TransactionAborted`] when the server has already ended the transaction that Diesel counts.
-    /// Not needed on engines on which each later statement fails, or on which locking and drawing detect it.
-    async fn assert_open(&mut self) -> Result<(), Error> {
-        Ok(())
-    }
+    /// Not needed where each later statement fails, or where locking and drawing detect it.
+    async fn assert_open(&mut self) -> Result<(), Error>;
 
     /// Commits the transaction that this crate has started. Fails when the server has already ended it, or would roll it
     /// back. After an error it may still be open.
@@ -73,13 +69,11 @@ pub trait TransactionBackend: Send {
         error
     }
 
-    /// Rolls back, and restores what the beginning of the transaction has changed in the session. Returns whether the
-    /// transaction was the one that this crate has started, as far as the engine can tell. After an error one may still
-    /// be open.
+    /// Rolls back, and restores what the beginning of the transaction has changed in the session. Returns whether this crate had
+    /// started the transaction, as far as the engine can tell. After an error one may still be open.
     async fn roll_back(&mut self) -> Result<bool, diesel::result::Error>;
 
-    /// Whether the error may have ended the transaction on the server. Otherwise it was ended by a statement, which may
-    /// have committed it.
+    /// Whether the error may have ended the transaction. Otherwise a statement has ended it, and may have committed it.
     async fn may_end_transactions(&mut self, _: RetryReason) -> Result<bool, Error> {
         Ok(false)
     }
@@ -98,14 +92,7 @@ pub trait TransactionBackend: Send {
     /// broken. Outer transactions are rolled back too: they can't be committed without what the future has not done. `undo`: a
     /// statement for what may be committed. Does nothing on connections that block: their futures are never dropped before they
     /// are ready.
-    fn abandon(&mut self, _depth: u32, _undo: Option<&str>) {}
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionChange {
-    None,
-    /// SQLite's `query_only` is on, and was off before.
-    QueryOnly,
+    fn abandon(&mut self, depth: u32, undo: Option<&str>);
 }
 
 /// The semaphores of an engine.
@@ -128,8 +115,7 @@ pub trait SemaphoreBackend: Send {
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error>;
 
-    /// Begins a transaction for [`try_hold`](Self::try_hold). Returns `false` when another connection writes and the
-    /// engine allows one writer.
+    /// Begins a transaction for [`try_hold`](Self::try_hold). Returns `false` on SQLite while another connection writes.
     async fn begin_hold(&mut self) -> Result<bool, Error>;
 
     /// Makes one attempt to lock a free slot until the open transaction ends.
@@ -139,10 +125,8 @@ pub trait SemaphoreBackend: Send {
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error>;
 
-    /// After [`AttemptOutcome::TooManyRows`], returns the slots that may be granted although slots above the number of
-    /// permits may be held.
-    ///
-    /// Returns `None` instead of waiting while another session has the table locked.
+    /// After [`AttemptOutcome::TooManyRows`], returns the slots that may be granted although slots above the number of permits may
+    /// be held. Returns `None` instead of waiting while another session has the table locked.
     async fn grantable_slots(&mut self, semaphore: &Semaphore) -> Result<Option<Vec<i32>>, Error>;
 
     /// Whether another session is adding or removing slots, and may have locked them until its COMMIT. Called outside
@@ -156,8 +140,7 @@ pub trait SemaphoreBackend: Send {
         block: bool,
     ) -> Result<BatchOutcome, Error>;
 
-    /// Creates the row of `diesel_locks_fences` after it was deleted, with a value not below any existing fence. Other
-    /// sessions may create it at the same time.
+    /// Creates the deleted row of `diesel_locks_fences`, with a value not below any fence. Others may do so at the same time.
     async fn create_fence_floor(&mut self) -> Result<(), Error>;
 
     /// Raises the floor by `by` above all fences.
@@ -174,25 +157,19 @@ pub trait SemaphoreBackend: Send {
         expiry: Expiry,
     ) -> Result<usize, Error>;
 
-    /// Releases the slot, or lets it expire after its minimum hold time, if the token still matches; returns the
-    /// number of rows updated.
+    /// Releases the slot, or lets it expire after its minimum hold time, if the token still matches; returns the rows updated.
     async fn release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error>;
 
     /// The text of a statement that does as [`release_unused`](Self::release_unused) with any slot that has this token.
-    fn release_unused_statement(&self, _semaphore: &str, _token: &[u8]) -> String {
-        String::new()
-    }
+    fn release_unused_statement(&self, semaphore: &str, token: &[u8]) -> String;
 
-    /// Releases a slot that was not used, also before the end of its minimum hold time, if the token still matches;
-    /// returns the number of rows updated.
+    /// [`release`](Self::release) of a slot that was not used: also before the end of its minimum hold time.
     async fn release_unused(&mut self, slot: &Slot) -> Result<usize, Error>;
 
-    /// Prevents the slot from being granted to another holder until the transaction ends. Returns `false` when the
-    /// token does not match.
+    /// Prevents another grant of the slot until the transaction ends. Returns `false` when the token does not match.
     async fn pin(&mut self, slot: &Slot) -> Result<bool, Error>;
 
-    /// Lists the held slots of a semaphore for one that waits. Returns `None` instead of waiting while another session has the
-    /// table locked.
+    /// Lists the held slots for one that waits. Returns `None` instead of waiting while another session has the table locked.
     async fn list_held_nowait(&mut self, name: &str) -> Result<Option<Vec<HeldSlot>>, Error>;
 
     /// Reads the first slot, whether it is held or not. Does not wait while another session has the table locked.

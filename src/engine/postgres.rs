@@ -1,10 +1,8 @@
-//! PostgreSQL: a transient lock is the insert of a row, and a kept lock is the advisory lock of a row. Functions that
-//! the migrations install acquire both.
+//! PostgreSQL: a transient lock is the insert of a row, a kept lock the advisory lock of a row. Functions acquire both.
 
 mod held_locks;
 mod migrations;
 mod protection;
-mod slot_resize;
 mod slot_sql;
 mod slots;
 mod sql;
@@ -18,10 +16,8 @@ use diesel::connection::TransactionManagerStatus;
 use diesel::pg::Pg;
 use diesel::prelude::QueryDsl;
 use diesel::result::DatabaseErrorKind;
-#[cfg(feature = "async-postgres")]
-use diesel_async::async_connection_wrapper::{AsyncConnectionWrapper, BlockOn};
 
-use crate::engine::operations::{DrawRequest, SequenceRow, SessionChange, TransactionBackend};
+use crate::engine::operations::{DrawRequest, SequenceRow, TransactionBackend};
 use crate::engine::postgres::protection::ensure_visible;
 use crate::engine::postgres::sql::ids;
 use crate::engine::sequence_queries::{Upsert, assert_exhausted, last_drawn, list_sequences};
@@ -38,8 +34,7 @@ use crate::values::list_options::ListRequest;
 use crate::values::lock_request::{LockOutcome, Request};
 use crate::{Error, Sequence, TransactionOptions, Wait};
 
-/// The number of rows that one transaction of a purge deletes. Each takes an entry in the server's lock table, which
-/// has 6400 entries by default.
+/// The rows that one transaction of a purge deletes. Each takes an entry in the server's lock table, by default of 6400.
 const PURGE_BATCH: i64 = 100;
 
 pub(crate) struct PostgresEngine<'c, C>(pub(crate) &'c mut C);
@@ -47,12 +42,7 @@ pub(crate) struct PostgresEngine<'c, C>(pub(crate) &'c mut C);
 #[cfg(feature = "postgres")]
 has_engine!(HasBlockingEngine: diesel::PgConnection, PostgresEngine, in_process: false);
 #[cfg(feature = "async-postgres")]
-has_engine!(HasAsyncEngine: diesel_async::AsyncPgConnection, PostgresEngine, in_process: false);
-#[cfg(feature = "async-postgres")]
-has_engine!(
-    HasBlockingEngine: AsyncConnectionWrapper<diesel_async::AsyncPgConnection, B>, PostgresEngine, in_process: false;
-    <B: BlockOn + Send>
-);
+has_engine!(async diesel_async::AsyncPgConnection, PostgresEngine, in_process: false);
 
 #[async_trait]
 impl<C: On<Pg>> TransactionBackend for PostgresEngine<'_, C> {
@@ -72,9 +62,9 @@ impl<C: On<Pg>> TransactionBackend for PostgresEngine<'_, C> {
         self.0.roll_back().await
     }
 
-    async fn begin(&mut self, transaction: &TransactionOptions) -> Result<SessionChange, Error> {
+    async fn begin(&mut self, transaction: &TransactionOptions) -> Result<bool, Error> {
         begin(self.0, &sql::begin(transaction)).await?;
-        Ok(SessionChange::None)
+        Ok(false)
     }
 
     async fn assert_open(&mut self) -> Result<(), Error> {
@@ -162,8 +152,7 @@ impl<C: On<Pg>> Engine for PostgresEngine<'_, C> {
         migrations::migrate(self.0).await
     }
 
-    /// Sends BEGIN and the locks in one message, which takes one round trip. Its result can't be read, so a request that does
-    /// not wait takes a second message.
+    /// Sends BEGIN and the locks in one message, whose result can't be read: a request that does not wait takes a second one.
     async fn begin_with_locks(&mut self, request: &Request) -> Result<LockOutcome, Error> {
         if request.wait == Wait::No {
             return begin_and_try(self.0, request).await;
@@ -177,7 +166,8 @@ impl<C: On<Pg>> Engine for PostgresEngine<'_, C> {
             Wait::Forever => acquire(self.0, request).await,
             Wait::AtMost(_) => acquire_with_timeout(self.0, request).await,
             Wait::No => {
-                let outcome = try_acquire(self.0, request).await;
+                let try_acquire = sql::try_acquire(ids(request), request.is_kept());
+                let outcome = try_outcome(request, self.0.load(try_acquire).await);
                 return outcome.map_err(|error| map_error(request, error));
             }
         };
@@ -251,18 +241,13 @@ async fn begin_and_try(conn: &mut impl On<Pg>, request: &Request) -> Result<Lock
     let try_acquire = sql::try_acquire(ids(request), request.is_kept());
     loop {
         let started = caught(conn.begin_and_load(&sql::BEGIN, &try_acquire)).await;
-        let tried = match begun(conn, started).await {
-            Ok(answers) => {
-                let outcome = try_outcome(request, answers);
-                if matches!(outcome, Ok(LockOutcome::Acquired)) {
-                    outcome
-                } else {
-                    let rolled_back = conn.roll_back().await;
-                    outcome.and_then(|outcome| rolled_back.map(|()| outcome))
-                }
-            }
-            Err(error) => Err(error),
-        };
+        let answers = begun(conn, started).await;
+        let is_begun = answers.is_ok();
+        let mut tried = answers.and_then(|answers| try_outcome(request, answers));
+        if is_begun && !matches!(tried, Ok(LockOutcome::Acquired)) {
+            let rolled_back = conn.roll_back().await;
+            tried = tried.and_then(|outcome| rolled_back.map(|()| outcome));
+        }
         match tried {
             Ok(outcome) => return Ok(outcome),
             Err(error) if classify(&error) == ErrorClass::Deadlock => {}
@@ -276,9 +261,8 @@ async fn begin(conn: &mut impl On<Pg>, batch: &str) -> QueryResult<()> {
     begun(conn, started).await
 }
 
-/// If a statement of the batch after BEGIN has failed, a transaction is open that Diesel does not know of, so this ends it,
-/// unless it is the application's. If that fails too, or the application's instrumentation panics, the connection is marked
-/// as broken.
+/// If a statement after BEGIN has failed, a transaction is open that Diesel does not know of, so this ends it, unless it is the
+/// application's. If that fails too, or the application's instrumentation panics, the connection is marked as broken.
 async fn begun<T>(
     conn: &mut impl On<Pg>,
     started: thread::Result<QueryResult<T>>,
@@ -321,11 +305,6 @@ async fn purge_batch(conn: &mut impl On<Pg>) -> QueryResult<(usize, usize)> {
     Ok((ids.len(), removed))
 }
 
-async fn try_acquire(conn: &mut impl On<Pg>, request: &Request) -> QueryResult<LockOutcome> {
-    let try_acquire = sql::try_acquire(ids(request), request.is_kept());
-    try_outcome(request, conn.load(try_acquire).await)
-}
-
 fn try_outcome(request: &Request, answers: QueryResult<Vec<String>>) -> QueryResult<LockOutcome> {
     match answers?.first().map(String::as_str) {
         Some("locked") => Ok(LockOutcome::Acquired),
@@ -346,9 +325,8 @@ async fn acquire(conn: &mut impl On<Pg>, request: &Request) -> QueryResult<Optio
     }
 }
 
-/// Sends a savepoint, the time-outs and the locks in one message. After an error it rolls back to the savepoint, so
-/// that the transaction survives. Returns the transaction's isolation level if it is unsuitable: another statement asks
-/// for it first, because the batch has no result to read.
+/// Sends a savepoint, the time-outs and the locks in one message. After an error it rolls back to the savepoint. Returns the
+/// transaction's isolation level if it is unsuitable: another statement asks for it first, because the batch has no result.
 async fn acquire_with_timeout(
     conn: &mut impl On<Pg>,
     request: &Request,
@@ -384,22 +362,22 @@ fn is_own_lock_timeout(error: &diesel::result::Error, since: Instant, timeout: D
     }
 }
 
-/// Only the last attempt has a `lock_timeout`. It begins when the time is up.
-fn last_lock_timeout_has_passed(request: &Request) -> bool {
-    let timeout = sql::nowait_lock_timeout(request.ids.len());
-    matches!(request.wait, Wait::AtMost(limit) if request.elapsed() >= limit.saturating_add(timeout))
-}
-
 fn map_error(request: &Request, error: diesel::result::Error) -> Error {
-    match classify(&error) {
-        ErrorClass::CancelRequest if last_lock_timeout_has_passed(request) => {
-            request.timed_out(Some(error))
+    let timed_out = match (classify(&error), request.wait) {
+        (ErrorClass::CancelRequest, Wait::AtMost(limit)) => {
+            // Only the last attempt has a `lock_timeout`. It begins when the time is up.
+            let timeout = sql::nowait_lock_timeout(request.ids.len());
+            request.elapsed() >= limit.saturating_add(timeout)
         }
-        ErrorClass::LockTimeout | ErrorClass::StatementTimeout | ErrorClass::TransactionTimeout => {
-            request.timed_out(Some(error))
-        }
-        _ => error.into(),
+        (class, _) => matches!(
+            class,
+            ErrorClass::LockTimeout | ErrorClass::StatementTimeout | ErrorClass::TransactionTimeout
+        ),
+    };
+    if timed_out {
+        return request.timed_out(Some(error));
     }
+    error.into()
 }
 
 fn unsuitable_isolation(resource: String, level: &str) -> Error {

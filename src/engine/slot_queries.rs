@@ -10,11 +10,11 @@ use diesel::helper_types;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::serialize::ToSql;
-use diesel::sql_types::{BigInt, Binary, Integer};
+use diesel::sql_types::{BigInt, Binary, Integer, Text};
 
 use crate::Slot;
 use crate::engine::clock::{Clock, DbNow, DbNowMinus, LeaseRemaining};
-use crate::engine::slots::Expiry;
+use crate::engine::slots::{Expiry, Grant, LeaseRequest};
 use crate::engine::tables::{
     Name, Named, diesel_locks_fences as fences, diesel_locks_semaphores as semaphores,
     diesel_locks_slots as slots,
@@ -56,6 +56,15 @@ pub(crate) fn held_slots<'a>(name: Named<'a>) -> _ {
         .select((slots::number, slots::fence, left))
 }
 
+#[auto_type]
+pub(crate) fn free<'a>(name: Named<'a>) -> _ {
+    let now: DbNow = DbNow {};
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::expires_us.le(now))
+        .select(slots::number)
+}
+
 /// The slots that are held, or unavailable until their minimum hold time has passed. With a limit that they do not
 /// exceed: on MySQL a SELECT without one has that of the session (`sql_select_limit`).
 #[auto_type]
@@ -79,6 +88,15 @@ pub(crate) fn force_release<'a>(name: Named<'a>, number: i32) -> _ {
         slots::expires_us.eq(0_i64),
         slots::hold_until_us.eq(0_i64),
     ))
+}
+
+/// Clears the token of an expired lease, if there is one. This session has locked the row, or has the write lock.
+#[auto_type]
+pub(crate) fn clear_token<'a>(name: Named<'a>, number: i32) -> _ {
+    let no_token: Option<&'static [u8]> = None;
+    update(slots::table.find((name, number)))
+        .filter(slots::token.is_not_null())
+        .set(slots::token.eq(no_token))
 }
 
 #[auto_type]
@@ -147,8 +165,7 @@ pub(crate) fn register<'a>(name: Named<'a>, permits: i32) -> _ {
         .values((semaphores::name.eq(name), semaphores::permits.eq(permits)))
 }
 
-/// The semaphores that have slots, with the registered number of permits if there is one. With a limit as
-/// [`held_numbers`].
+/// The semaphores that have slots, with the registered number of permits if there is one. With the limit of [`held_numbers`].
 #[auto_type]
 pub(crate) fn registered() -> _ {
     slots::table
@@ -243,6 +260,46 @@ where
     }
 }
 
+/// A new lease, on MySQL and SQLite.
+#[derive(Clone, Copy)]
+pub(crate) struct Lease<'a> {
+    pub(crate) request: &'a LeaseRequest<'a>,
+    holder: Option<Named<'a>>,
+    pub(crate) grant: Grant,
+}
+
+impl<'a> Lease<'a> {
+    pub(crate) fn new(request: &'a LeaseRequest<'a>, grant: Grant) -> Self {
+        Self {
+            request,
+            holder: request.holder.map(Named),
+            grant,
+        }
+    }
+}
+
+impl<DB: Clock> QueryFragment<DB> for Lease<'_>
+where
+    str: ToSql<Text, DB>,
+    i64: ToSql<BigInt, DB>,
+    [u8]: ToSql<Binary, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        // Without a minimum hold time its end is 0: the time of the grant would lie in the future if the clock were moved
+        // back later. Not two texts: the statement has one key in the cache.
+        push!(out;
+            " SET token = ", Binary = self.request.token.as_slice();
+            ", holder = ", diesel::sql_types::Nullable<Name> = &self.holder;
+            ", fence = ", BigInt = &self.grant.fence;
+            ", acquired_us = "; {DB::NOW};
+            ", expires_us = "; {DB::NOW}; " + ", BigInt = &self.request.lease_us;
+            ", hold_until_us = CASE WHEN ", BigInt = &self.request.min_hold_us; " > 0 THEN "; {DB::NOW};
+            " ELSE 0 END + ", BigInt = &self.request.min_hold_us;
+        );
+        Ok(())
+    }
+}
+
 /// Sets a new expiry, not before the end of the minimum hold time. If only changed rows are counted, an expiry that is there
 /// already becomes 1 µs later.
 #[derive(Clone, Copy, QueryId)]
@@ -327,7 +384,7 @@ impl<'a> Key<'a> {
 
 impl<DB: Clock> QueryFragment<DB> for Key<'_>
 where
-    str: ToSql<diesel::sql_types::Text, DB>,
+    str: ToSql<Text, DB>,
     i32: ToSql<Integer, DB>,
     [u8]: ToSql<Binary, DB>,
 {

@@ -1,5 +1,6 @@
 //! What an attempt to acquire a slot asks for and gives, and which slots are granted, added and removed.
 
+use std::cmp::Ordering;
 use std::ops::RangeInclusive;
 use std::time::Instant;
 
@@ -58,8 +59,7 @@ pub enum AttemptOutcome {
     AllLeased,
     /// The transaction was aborted by a conflict, and can be restarted.
     Retry,
-    /// A slot is not leased, but locked by another session: for a moment by one that acquires it, or until its end by
-    /// a transaction that holds it.
+    /// A slot is not leased, but locked: for a moment by a session that acquires it, or by a transaction that holds it.
     Locked,
     /// Not on MariaDB: there a locked table is [`Locked`](Self::Locked), and tried again.
     TableLocked,
@@ -118,30 +118,24 @@ pub(crate) fn classify_refusal(
     any_free: bool,
     context: &AttemptContext,
 ) -> AttemptOutcome {
-    let slots = slots.unwrap_or(0);
-    if let Some(candidates) = &context.candidates {
-        if candidates.is_empty() {
-            AttemptOutcome::AllLeased
-        } else {
-            AttemptOutcome::Locked
-        }
-    } else if slots > permits {
-        AttemptOutcome::TooManyRows
-    } else if slots < permits {
-        AttemptOutcome::TooFewRows
-    } else if any_free {
+    let any_free = match &context.candidates {
+        Some(candidates) => !candidates.is_empty(),
+        None => match slots.unwrap_or(0).cmp(&permits) {
+            Ordering::Greater => return AttemptOutcome::TooManyRows,
+            Ordering::Less => return AttemptOutcome::TooFewRows,
+            Ordering::Equal => any_free,
+        },
+    };
+    if any_free {
         AttemptOutcome::Locked
     } else {
         AttemptOutcome::AllLeased
     }
 }
 
-/// Returns the slots that may be granted when `free` of the `slots` are free.
+/// Returns the slots that may be granted when `free` of the `slots` are free: the lowest, at most as many as a statement can bind.
 ///
-/// `slots` is counted before `free` is read: slots that were removed in between count as held, those that were added
-/// are ignored.
-///
-/// Returns at most as many as a statement can bind; the lowest suffice.
+/// `slots` is counted before `free` is read: slots that were removed in between count as held, those that were added are ignored.
 pub(crate) fn lowest_grantable(mut free: Vec<i32>, slots: i64, permits: i32) -> Vec<i32> {
     free.retain(|number| i64::from(*number) <= slots);
     free.sort_unstable();

@@ -1,7 +1,5 @@
 //! SQLite: one connection writes at a time, so an object lock is the database's write lock.
 
-mod migrations;
-mod slot_sql;
 mod slots;
 mod write_lock;
 
@@ -11,21 +9,25 @@ use async_trait::async_trait;
 use diesel::connection::TransactionManagerStatus;
 use diesel::dsl::{delete, insert_or_ignore_into};
 use diesel::prelude::{ExpressionMethods, QueryDsl};
-use diesel::sql_types::Integer;
+use diesel::sql_types::{Integer, Text};
 use diesel::sqlite::Sqlite;
-#[cfg(feature = "async-sqlite")]
-use diesel_async::async_connection_wrapper::{AsyncConnectionWrapper, BlockOn};
 
-use crate::engine::operations::{DrawRequest, SequenceRow, SessionChange, TransactionBackend};
+use crate::engine::clock::Clock;
+use crate::engine::migration_runner::{
+    BackendMigrations, MigrationFile, Plan, Records, migration_files,
+};
+use crate::engine::operations::{DrawRequest, SequenceRow, TransactionBackend};
 use crate::engine::sequence_queries::{Upsert, assert_exhausted, last_drawn, list_sequences};
 use crate::engine::tables::diesel_locks_objects::{self, dsl};
 use crate::engine::tables::{Named, diesel_locks_sequences as sequences, in_range};
 use crate::engine::{Engine, active_isolation, ending, has_engine};
+use crate::error::texts::NEWER_SQLITE;
 #[cfg(feature = "async-sqlite")]
 use crate::link::nonblocking::sqlite::Conn;
 use crate::link::raw_sql::statement;
 use crate::link::{self, On, depth};
-use crate::rt::caught;
+use crate::rt::backoff::jittered;
+use crate::rt::{self, caught};
 use crate::values::held_object_lock::HeldObjectLock;
 use crate::values::list_options::ListRequest;
 use crate::values::lock_request::{LockOutcome, Request};
@@ -42,12 +44,7 @@ pub(crate) struct SqliteEngine<'c, C>(pub(crate) &'c mut C);
 #[cfg(feature = "sqlite")]
 has_engine!(HasBlockingEngine: diesel::SqliteConnection, SqliteEngine, in_process: true);
 #[cfg(feature = "async-sqlite")]
-has_engine!(HasAsyncEngine: Conn, SqliteEngine, in_process: true);
-#[cfg(feature = "async-sqlite")]
-has_engine!(
-    HasBlockingEngine: AsyncConnectionWrapper<Conn, B>, SqliteEngine, in_process: true;
-    <B: BlockOn + Send>
-);
+has_engine!(async Conn, SqliteEngine, in_process: true);
 
 #[async_trait]
 impl<C: On<Sqlite>> TransactionBackend for SqliteEngine<'_, C> {
@@ -72,51 +69,42 @@ impl<C: On<Sqlite>> TransactionBackend for SqliteEngine<'_, C> {
     }
 
     fn validate(&self, transaction: &TransactionOptions) -> Result<(), Error> {
-        let unsupported = |what: &str, instead| {
-            Err(Error::Unsupported {
-                engine: "SQLite",
-                mode: what.to_owned(),
-                hint: instead,
-            })
+        let (mode, hint) = match transaction.isolation {
+            Some(level) if level != IsolationLevel::Serializable => (
+                level.sql(),
+                "leave the isolation level out, or set IsolationLevel::Serializable, its only level",
+            ),
+            _ if transaction.deferrable => ("DEFERRABLE", "leave it out"),
+            _ => return Ok(()),
         };
-        match transaction.isolation {
-            None | Some(IsolationLevel::Serializable) => {}
-            Some(level) => {
-                return unsupported(
-                    level.sql(),
-                    "leave the isolation level out, or set IsolationLevel::Serializable, its only level",
-                );
-            }
-        }
-        if transaction.deferrable {
-            return unsupported("DEFERRABLE", "leave it out");
-        }
-        Ok(())
+        Err(Error::Unsupported {
+            engine: "SQLite",
+            mode: mode.to_owned(),
+            hint,
+        })
     }
 
-    async fn begin(&mut self, transaction: &TransactionOptions) -> Result<SessionChange, Error> {
+    /// Sets `query_only` for a transaction that only reads, unless it is on.
+    async fn begin(&mut self, transaction: &TransactionOptions) -> Result<bool, Error> {
         let conn = &mut *self.0;
         if transaction.access != Some(Access::ReadOnly) {
             begin(conn, BEGIN_IMMEDIATE).await?;
-            return Ok(SessionChange::None);
+            return Ok(false);
         }
         let already: i32 = conn.get_result(QueryOnly {}).await?;
         begin(conn, BEGIN).await?;
         if already != 0 {
-            return Ok(SessionChange::None);
+            return Ok(false);
         }
         if let Err(error) = conn.batch("PRAGMA query_only = 1").await {
             ending::roll_back(&mut SqliteEngine(conn)).await;
             return Err(error.into());
         }
-        Ok(SessionChange::QueryOnly)
+        Ok(true)
     }
 
-    async fn restore_session(&mut self, change: SessionChange) -> Result<(), Error> {
-        if change == SessionChange::QueryOnly {
-            self.0.batch("PRAGMA query_only = 0").await?;
-        }
-        Ok(())
+    async fn restore_session(&mut self) -> Result<(), Error> {
+        Ok(self.0.batch("PRAGMA query_only = 0").await?)
     }
 
     fn mark_isolation(&mut self, level: Option<IsolationLevel>) -> Option<active_isolation::Scope> {
@@ -180,18 +168,18 @@ impl<C: On<Sqlite>> TransactionBackend for SqliteEngine<'_, C> {
 #[async_trait]
 impl<C: On<Sqlite>> Engine for SqliteEngine<'_, C> {
     async fn migrate(&mut self) -> Result<Vec<String>, Error> {
-        migrations::migrate(self.0).await
+        migrate(self.0).await
     }
 
     async fn begin_with_locks(&mut self, request: &Request) -> Result<LockOutcome, Error> {
-        let grant = acquire_write_lock(self.0, &Deadline::of(request), None).await?;
-        if grant == LockOutcome::Acquired
+        let outcome = acquire_write_lock(self.0, &Deadline::of(request), None).await?;
+        if outcome.is_acquired()
             && let Err(error) = record_lock(self.0, request).await
         {
             ending::roll_back(&mut SqliteEngine(self.0)).await;
             return Err(error);
         }
-        Ok(grant)
+        Ok(outcome)
     }
 
     async fn lock_in_transaction(&mut self, request: &Request) -> Result<LockOutcome, Error> {
@@ -199,16 +187,17 @@ impl<C: On<Sqlite>> Engine for SqliteEngine<'_, C> {
             .remaining()
             .unwrap_or(BUSY_STEP)
             .clamp(Duration::from_millis(2), BUSY_STEP);
-        let grant = acquire_write_lock(self.0, &Deadline::of(request), Some(step)).await?;
-        if grant == LockOutcome::Acquired {
+        let outcome = acquire_write_lock(self.0, &Deadline::of(request), Some(step)).await?;
+        if outcome.is_acquired() {
             record_lock(self.0, request).await?;
         }
-        Ok(grant)
+        Ok(outcome)
     }
 
     async fn purge_unlocked(&mut self) -> Result<usize, Error> {
         begin_write(self.0, &Deadline::new(Wait::Forever)).await?;
-        let purged = self.0.execute(delete_kept()).await;
+        let purge = delete(diesel_locks_objects::table.filter(dsl::kept));
+        let purged = self.0.execute(purge).await;
         end(self.0, purged.map_err(Error::from)).await
     }
 
@@ -257,12 +246,13 @@ async fn end<T>(conn: &mut impl On<Sqlite>, work: Result<T, Error>) -> Result<T,
     ended
 }
 
-/// Inserts the rows of kept locks. For transient locks it only accesses the table, so that a missing table is an error
-/// as on the other engines.
+/// Inserts the rows of kept locks. For transient locks it only accesses the table, so that a missing one is an error.
 async fn record_lock(conn: &mut impl On<Sqlite>, request: &Request) -> Result<(), Error> {
     if request.is_kept() {
         for id in &request.ids {
-            conn.execute(insert_kept(Named(id.as_str()))).await?;
+            let row = (dsl::id.eq(Named(id.as_str())), dsl::kept.eq(true));
+            let insert = insert_or_ignore_into(diesel_locks_objects::table).values(row);
+            conn.execute(insert).await?;
         }
     } else {
         conn.execute(delete_nothing()).await?;
@@ -279,22 +269,11 @@ const ROLLBACK: &str = "RELEASE diesel_locks_started; ROLLBACK";
 /// Fails in a transaction that has read or written, or that started with the write lock.
 const CHECKPOINT: &str = "PRAGMA main.wal_checkpoint";
 
-/// A DELETE without matching rows: it acquires the write lock and changes no page, so that a transaction without other
-/// writes has nothing to sync.
+/// A DELETE without matching rows: it acquires the write lock and changes no page, so that there is nothing to sync.
 #[diesel::dsl::auto_type]
 fn delete_nothing() -> _ {
     let none: Named<'static> = Named("");
     delete(diesel_locks_objects::table.filter(dsl::id.eq(none)))
-}
-
-#[diesel::dsl::auto_type]
-fn insert_kept<'a>(id: Named<'a>) -> _ {
-    insert_or_ignore_into(diesel_locks_objects::table).values((dsl::id.eq(id), dsl::kept.eq(true)))
-}
-
-#[diesel::dsl::auto_type]
-fn delete_kept() -> _ {
-    delete(diesel_locks_objects::table.filter(dsl::kept))
 }
 
 statement! {
@@ -302,4 +281,105 @@ statement! {
     /// Not 0 when the connection may only read.
     QueryOnly {} -> Integer,
     |self| { "PRAGMA query_only" }
+
+    Version {} -> Text,
+    |self| { "SELECT sqlite_version()" }
+
+    /// Lists the columns of the tables, and of Diesel's table. Raw, because the DSL has no PRAGMA.
+    Parts {} -> Text,
+    |self| {
+        "SELECT t.name || '.' || c.name || ' ' || c.type \
+         FROM main.sqlite_master AS t, pragma_table_info(t.name, 'main') AS c WHERE t.type = 'table' \
+         AND (t.name LIKE 'diesel!_locks!_%' ESCAPE '!' OR t.name = '__diesel_schema_migrations')"
+    }
+}
+
+impl Clock for Sqlite {
+    // Not by `unixepoch('subsec')`, which is NULL before SQLite 3.42.
+    const NOW: &'static str =
+        "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000";
+    const GREATEST: &'static str = "MAX";
+}
+
+impl BackendMigrations for Sqlite {
+    const FILES: &'static [MigrationFile] = migration_files!("sqlite");
+
+    const PARTS: &'static [&'static str] = &[
+        "diesel_locks_objects.id TEXT",
+        "diesel_locks_objects.kept BOOLEAN",
+        "diesel_locks_slots.name TEXT",
+        "diesel_locks_slots.number INTEGER",
+        "diesel_locks_slots.token BLOB",
+        "diesel_locks_slots.holder TEXT",
+        "diesel_locks_slots.fence BIGINT",
+        "diesel_locks_slots.acquired_us BIGINT",
+        "diesel_locks_slots.expires_us BIGINT",
+        "diesel_locks_slots.hold_until_us BIGINT",
+        "diesel_locks_semaphores.name TEXT",
+        "diesel_locks_semaphores.permits INTEGER",
+        "diesel_locks_fences.id INTEGER",
+        "diesel_locks_fences.fence BIGINT",
+        "diesel_locks_sequences.name TEXT",
+        "diesel_locks_sequences.scope TEXT",
+        "diesel_locks_sequences.last BIGINT",
+    ];
+}
+
+/// The first version that has the functions for JSON and the operator `->>`.
+const OLDEST: (u32, u32) = (3, 38);
+
+/// Without WAL, COMMIT fails while another connection reads, as one does that looks whether it has to migrate. Without a
+/// `busy_timeout` it fails at once, as do other statements while the file is new.
+const MOST_ATTEMPTS: u32 = 100;
+
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+
+async fn migrate(conn: &mut impl On<Sqlite>) -> Result<Vec<String>, Error> {
+    let mut attempts = 1..MOST_ATTEMPTS;
+    loop {
+        match migrate_once(conn).await {
+            Err(error) if error.is_timeout() && attempts.next().is_some() => {}
+            migrated => return migrated,
+        }
+        rt::pause(jittered(LONGEST_PAUSE)).await;
+    }
+}
+
+async fn migrate_once(conn: &mut impl On<Sqlite>) -> Result<Vec<String>, Error> {
+    let version: String = conn.get_result(Version {}).await?;
+    if !is_new_enough(&version) {
+        return Err(Error::UnsuitableDatabase {
+            found: format!("SQLite {version}"),
+            needed: NEWER_SQLITE,
+        });
+    }
+    match plan(conn).await {
+        Ok(plan) if plan.pending.is_empty() => return Ok(Vec::new()),
+        // Another connection writes, which is waited for.
+        Err(error) if !error.is_timeout() => return Err(error),
+        Ok(_) | Err(_) => {}
+    }
+    begin_write(conn, &Deadline::new(Wait::Forever)).await?;
+    let ran = async { plan(conn).await?.run_all(conn).await }.await;
+    end(conn, ran).await
+}
+
+fn is_new_enough(version: &str) -> bool {
+    let mut numbers = version.split('.').map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= OLDEST,
+        _ => false,
+    }
+}
+
+async fn plan(conn: &mut impl On<Sqlite>) -> Result<Plan, Error> {
+    match plan_once(conn).await {
+        Err(Error::DifferentTables { .. }) => plan_once(conn).await,
+        plan => plan,
+    }
+}
+
+async fn plan_once(conn: &mut impl On<Sqlite>) -> Result<Plan, Error> {
+    let parts: Vec<String> = conn.load(Parts {}).await?;
+    Plan::new(conn, &parts, Records::among(&parts)).await
 }

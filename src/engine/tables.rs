@@ -78,13 +78,7 @@ diesel::table! {
     }
 }
 
-diesel::allow_tables_to_appear_in_same_query!(
-    diesel_locks_fences,
-    diesel_locks_objects,
-    diesel_locks_semaphores,
-    diesel_locks_sequences,
-    diesel_locks_slots,
-);
+diesel::allow_tables_to_appear_in_same_query!(diesel_locks_semaphores, diesel_locks_slots);
 
 /// The type of names and ids: texts; on MySQL and MariaDB bytes, which no collation compares.
 #[derive(Clone, Copy, Debug, Default, QueryId, SqlType)]
@@ -164,8 +158,7 @@ pub(crate) fn assert_changed(changed: usize, table: &'static str) -> Result<(), 
     Ok(())
 }
 
-/// Adds the conditions of a range to a query that lists rows. Such queries are built for their filters, and not cached: an
-/// operator's page runs them now and then.
+/// Adds the conditions of a range to a query that lists rows. Such queries are not cached: an operator runs them now and then.
 pub(crate) fn in_range<'a, Q, C>(mut query: Q, column: C, range: &'a TextRange) -> Q
 where
     Q: methods::FilterDsl<Eq<C, Named<'a>>, Output = Q>

@@ -29,9 +29,8 @@ use crate::{Error, rt};
 ///
 /// # An enum of connections
 ///
-/// ```
-/// # #[cfg(all(feature = "postgres", feature = "sqlite"))]
-/// # mod example {
+#[cfg_attr(all(feature = "postgres", feature = "sqlite"), doc = "```")]
+#[cfg_attr(not(all(feature = "postgres", feature = "sqlite")), doc = "```ignore")]
 /// use diesel::prelude::*;
 /// use diesel_locks::prelude::*;
 /// use diesel_locks::{ConnectionWrapper, InnerConnection};
@@ -64,20 +63,13 @@ use crate::{Error, rt};
 ///     })
 /// }
 ///
-/// pub fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///     let mut conn = AnyConnection::Sqlite(SqliteConnection::establish(":memory:")?);
 ///     diesel_locks::migrate(&mut conn)?;
 ///     diesel::sql_query("CREATE TABLE bonds (isin TEXT PRIMARY KEY, price INTEGER NOT NULL)").execute(&mut conn)?;
 ///     assert_eq!(set_price(&mut conn, "DK0015966592", 99)?, 0);
 ///     Ok(())
 /// }
-/// # }
-/// # #[cfg(all(feature = "postgres", feature = "sqlite"))]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// #     example::main()
-/// # }
-/// # #[cfg(not(all(feature = "postgres", feature = "sqlite")))]
-/// # fn main() {}
 /// ```
 ///
 /// # A struct around a connection

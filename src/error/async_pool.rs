@@ -19,7 +19,7 @@ use crate::error::texts::Rounded;
 #[non_exhaustive]
 pub enum AsyncPoolError {
     /// No connection was free, and none could be opened, within the time-out of the pool or of the request.
-    #[error("{}{}", missed(*step), within(*waited))]
+    #[error("{}", timed_out(*waited, *step))]
     TimedOut {
         /// How long the request waited for a connection. `None` in an error that the application got of the pool itself.
         waited: Option<Duration>,
@@ -105,18 +105,15 @@ pub enum PoolStep {
     Connect,
 }
 
-fn within(waited: Option<Duration>) -> String {
-    waited.map_or_else(
-        || " within the time-out of the pool".to_owned(),
-        |waited| format!(" within {}", Rounded(waited)),
-    )
-}
-
-fn missed(step: Option<PoolStep>) -> &'static str {
-    match step {
+fn timed_out(waited: Option<Duration>, step: Option<PoolStep>) -> String {
+    let missed = match step {
         None => "no connection",
         Some(PoolStep::Queue) => "no connection was free",
         Some(PoolStep::Connect) => "no connection was opened or checked",
+    };
+    match waited {
+        None => format!("{missed} within the time-out of the pool"),
+        Some(waited) => format!("{missed} within {}", Rounded(waited)),
     }
 }
 
@@ -126,19 +123,18 @@ mod tests {
 
     #[test]
     fn message_tells_what_was_waited_for() {
-        let message = |step| {
-            let waited = Some(Duration::from_secs(2));
-            AsyncPoolError::TimedOut { waited, step }.to_string()
-        };
-        let steps = [None, Some(PoolStep::Queue), Some(PoolStep::Connect)];
-        assert_eq!(
-            steps.map(message),
-            [
-                "no connection within 2000 ms",
-                "no connection was free within 2000 ms",
-                "no connection was opened or checked within 2000 ms",
-            ]
-        );
+        let waited = Some(Duration::from_secs(2));
+        for (step, missed) in [
+            (None, "no connection"),
+            (Some(PoolStep::Queue), "no connection was free"),
+            (
+                Some(PoolStep::Connect),
+                "no connection was opened or checked",
+            ),
+        ] {
+            let message = AsyncPoolError::TimedOut { waited, step }.to_string();
+            assert_eq!(message, format!("{missed} within 2000 ms"));
+        }
     }
 
     #[cfg(all(feature = "bb8", feature = "deadpool"))]

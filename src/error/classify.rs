@@ -1,19 +1,20 @@
-//! Classifies the errors of the databases: the only place that reads the text of errors.
+//! Classifies the errors of the databases by their kinds and texts. Errors that name a savepoint or a setting of this crate are
+//! recognised where the statement is sent.
 
-#[cfg(any(feature = "_postgres", feature = "_mysql"))]
-mod messages;
+#![cfg_attr(
+    not(all(feature = "_postgres", feature = "_mysql", feature = "_sqlite")),
+    allow(dead_code, reason = "no engine needs all")
+)]
+
 #[cfg(feature = "_mysql")]
 pub(crate) mod mysql;
 #[cfg(feature = "_postgres")]
 mod postgres;
-#[cfg(all(test, any(feature = "_postgres", feature = "_mysql")))]
+#[cfg(all(test, feature = "_postgres", feature = "_mysql"))]
 mod server_messages_tests;
-#[cfg(feature = "_sqlite")]
-pub(crate) mod sqlite;
 
 /// The class of a database error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "no engine has all of them")]
 pub(crate) enum ErrorClass {
     Deadlock,
     SerializationFailure,
@@ -54,7 +55,6 @@ pub(crate) struct RequiredPrivilege {
 }
 
 /// The tables of this crate.
-#[cfg(any(feature = "_mysql", feature = "_sqlite"))]
 const TABLES: [&str; 5] = [
     "diesel_locks_fences",
     "diesel_locks_objects",
@@ -69,7 +69,7 @@ const MESSAGES: &[fn(&str) -> Option<ErrorClass>] = &[
     #[cfg(feature = "_mysql")]
     mysql::classify,
     #[cfg(feature = "_sqlite")]
-    sqlite::classify,
+    sqlite_class,
 ];
 
 /// Classifies an error of any engine: messages of different engines differ.
@@ -103,8 +103,7 @@ pub(crate) fn classify(error: &diesel::result::Error) -> ErrorClass {
     })
 }
 
-/// Whether a client of PostgreSQL could not send a statement for want of a connection, by its texts, which have one language.
-/// Other statements it refuses by itself.
+/// Whether a client of PostgreSQL has no connection to send on, by its texts, which have one language. It refuses others itself.
 fn finds_no_server(message: &str) -> bool {
     [
         "no connection to the server",
@@ -120,7 +119,6 @@ fn finds_no_server(message: &str) -> bool {
 }
 
 /// The object that a message names as a whole, and not as a schema, before a dot.
-#[cfg(any(feature = "_postgres", feature = "_mysql"))]
 fn named_object(message: &str, objects: &[RequiredPrivilege]) -> Option<RequiredPrivilege> {
     let of_a_name =
         |character: char| character == '_' || character == '$' || character.is_alphanumeric();
@@ -139,7 +137,111 @@ fn named_object(message: &str, objects: &[RequiredPrivilege]) -> Option<Required
         .find(|required| is_named(required.object))
 }
 
-#[cfg(any(feature = "_postgres", feature = "_mysql"))]
 const fn required(object: &'static str, privileges: &'static str) -> RequiredPrivilege {
     RequiredPrivilege { object, privileges }
+}
+
+/// The messages of a server in all languages: patterns, each with its section of the file, which says what they mean.
+struct Messages(Vec<(&'static str, String)>);
+
+impl Messages {
+    /// Reads a file: the name of a section in brackets, then a pattern per line. A line that begins with `#` is a comment.
+    fn read(file: &'static str) -> Self {
+        let mut section = "";
+        let mut patterns = Vec::new();
+        let is_read = |line: &&str| !line.is_empty() && !line.starts_with('#');
+        for line in file.lines().filter(is_read) {
+            let name = line.strip_prefix('[');
+            match name.and_then(|name| name.strip_suffix(']')) {
+                Some(name) => section = name,
+                None => patterns.push((section, line.replace("\\n", "\n"))),
+            }
+        }
+        Self(patterns)
+    }
+
+    /// The sections of all patterns that match the message, each with the text that stands for `%s`.
+    fn matching<'a>(&self, message: &'a str) -> impl Iterator<Item = (&'static str, &'a str)> {
+        let matching = move |(section, pattern): &(&'static str, String)| {
+            matched(pattern, message).map(|text| (*section, text))
+        };
+        self.0.iter().filter_map(matching)
+    }
+}
+
+/// The text that stands for `%s`: empty for a pattern without it, from the first to the last of two, `None` if the message is
+/// another one.
+fn matched<'a>(pattern: &str, message: &'a str) -> Option<&'a str> {
+    let Some((before, after)) = pattern.split_once("%s") else {
+        return (pattern == message).then_some("");
+    };
+    let rest = message.strip_prefix(before)?;
+    match after.rsplit_once("%s") {
+        None => rest.strip_suffix(after),
+        Some((between, end)) => rest
+            .strip_suffix(end)
+            .filter(|texts| texts.contains(between)),
+    }
+}
+
+/// The class of a message of SQLite, which has one language; `None` for one that is not known.
+fn sqlite_class(message: &str) -> Option<ErrorClass> {
+    match message {
+        // SQLITE_BUSY
+        "database is locked" => Some(ErrorClass::Busy),
+        "attempt to write a readonly database" => Some(ErrorClass::ReadOnly),
+        // SQLite before 3.35, and before 3.38.
+        "near \"RETURNING\": syntax error" | "near \">>\": syntax error" => {
+            Some(ErrorClass::OldSqlite)
+        }
+        _ if message
+            .strip_prefix("no such table: ")
+            .is_some_and(|table| TABLES.contains(&table.trim_start_matches("main."))) =>
+        {
+            Some(ErrorClass::MissingTables)
+        }
+        _ => locked_in_cache(message).then_some(ErrorClass::Busy),
+    }
+}
+
+/// SQLITE_LOCKED: another connection that shares the cache of this one writes, or reads what is to be written.
+pub(crate) fn locked_in_cache(message: &str) -> bool {
+    ["database table is locked", "database schema is locked"]
+        .iter()
+        .filter_map(|locked| message.strip_prefix(locked))
+        .any(|rest| rest.is_empty() || rest.starts_with(": "))
+}
+
+/// Whether SQLite refused BEGIN because a transaction is open, which the application has started by its own SQL.
+pub(crate) fn is_nested_begin(message: &str) -> bool {
+    message == "cannot start a transaction within a transaction"
+}
+
+#[cfg(all(test, feature = "_sqlite"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_that_an_old_sqlite_does_not_know_are_told() {
+        let message = Box::new("near \"RETURNING\": syntax error".to_owned());
+        let kind = diesel::result::DatabaseErrorKind::Unknown;
+        let error = crate::Error::from(diesel::result::Error::DatabaseError(kind, message));
+        assert!(error.to_string().contains("3.38"), "{error}");
+        assert_eq!(sqlite_class("near \"RETURN\": syntax error"), None);
+    }
+
+    #[test]
+    fn locks_in_a_shared_cache_are_busy() {
+        for message in [
+            "database table is locked",
+            "database table is locked: counters",
+            "database schema is locked: main",
+        ] {
+            assert_eq!(sqlite_class(message), Some(ErrorClass::Busy), "{message}");
+            assert!(locked_in_cache(message));
+        }
+        assert_eq!(sqlite_class("database is locked"), Some(ErrorClass::Busy));
+        assert!(!locked_in_cache("database is locked"));
+        assert_eq!(sqlite_class("database table is lockedup"), None);
+    }
 }

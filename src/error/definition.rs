@@ -23,11 +23,9 @@ pub enum Error {
         resource: String,
         /// How long the request waited.
         waited: Duration,
-        /// The limit of the request ([`Wait::AtMost`]), even if the server ended the wait earlier. `None` if the request had no limit,
-        /// and one of the session or the server ended the wait.
+        /// The limit of the request ([`Wait::AtMost`]), even if the server ended the wait earlier. `None` if the request had none.
         limit: Option<Duration>,
-        /// The database's error, if there was one. After a wait without a connection, that of the pool if it gave none for the
-        /// last attempt.
+        /// The database's error, if there was one, or that of the pool if it gave no connection for the last attempt.
         source: Option<diesel::result::Error>,
     },
 
@@ -53,8 +51,7 @@ pub enum Error {
     },
 
     /// A time-out of the session cancelled a statement. Or `transaction_timeout` (PostgreSQL 17) ended the transaction and closed the
-    /// connection. Or SQLite refused at once to let a transaction that had read write, because another connection writes or has
-    /// written since.
+    /// connection. Or SQLite refused a write to a transaction that had read, because another connection writes or has written since.
     #[error(
         "a time-out of the session (lock_timeout, statement_timeout, transaction_timeout, innodb_lock_wait_timeout, \
          max_execution_time, busy_timeout) cancelled the statement"
@@ -153,8 +150,7 @@ pub enum Error {
         source: diesel::result::Error,
     },
 
-    /// The migrations are recorded as run, but the tables are not those of this version: another version created them, or they
-    /// were changed by hand. [`migrate`](crate::migrate) does nothing.
+    /// The migrations are recorded as run, but the tables are not those of this version. [`migrate`](crate::migrate) does nothing.
     #[error(
         "the migrations of diesel-locks are recorded as run, but the database has no {missing}: another version of \
          diesel-locks created its tables, or they were changed; use that version, or drop them with their records in \
@@ -237,8 +233,7 @@ pub enum Error {
         source: diesel::result::Error,
     },
 
-    /// PostgreSQL's lock table, which all sessions share, is full. Each locked object with a kept row takes an entry, and so does
-    /// each table that a transaction uses.
+    /// PostgreSQL's lock table, which all sessions share, is full. Each kept lock takes an entry, and each table of a transaction.
     #[error(
         "the server's lock table is full: lock fewer kept objects at the same time, or raise \
          max_locks_per_transaction"
@@ -319,8 +314,7 @@ pub enum Error {
         reason: String,
     },
 
-    /// The semaphore has no rows in the database yet, or fewer than permits. They are not created in an open transaction: other
-    /// sessions would have to wait for its end.
+    /// The semaphore has fewer rows than permits. They are not created in an open transaction: others would have to wait for its end.
     #[error(
         "the semaphore {semaphore:?} has rows for fewer than {} in the database: call \
          register_semaphores outside of a transaction first", counted(*permits, "permit")

@@ -6,15 +6,16 @@ use std::time::Duration;
 /// The largest unit in which the duration is a whole number: `500 ms`, `90 s`, `100 years`.
 pub(crate) struct Exact(pub(crate) Duration);
 
+/// Nanoseconds, unit, and the end of its plural.
 const UNITS: [(u128, &str, &str); 8] = [
-    (36_525 * 24 * 36_000_000_000, "year", "years"),
-    (24 * 3_600_000_000_000, "day", "days"),
-    (3_600_000_000_000, "h", "h"),
-    (60_000_000_000, "min", "min"),
-    (1_000_000_000, "s", "s"),
-    (1_000_000, "ms", "ms"),
-    (1_000, "µs", "µs"),
-    (1, "ns", "ns"),
+    (36_525 * 24 * 36_000_000_000, "year", "s"),
+    (24 * 3_600_000_000_000, "day", "s"),
+    (3_600_000_000_000, "h", ""),
+    (60_000_000_000, "min", ""),
+    (1_000_000_000, "s", ""),
+    (1_000_000, "ms", ""),
+    (1_000, "µs", ""),
+    (1, "ns", ""),
 ];
 
 impl fmt::Display for Exact {
@@ -27,8 +28,11 @@ impl fmt::Display for Exact {
             None | Some((..1_000_000, ..)) if self.0.as_secs() > 0 => {
                 write!(f, "{} s", format!("{:?}", self.0).trim_end_matches('s'))
             }
+            Some((nanos_of_one, unit, plural)) => {
+                let count = nanos / nanos_of_one;
+                write!(f, "{count} {unit}{}", if count == 1 { "" } else { plural })
+            }
             None => write!(f, "{nanos} ns"),
-            Some((unit, one, many)) => count(f, nanos / unit, one, many),
         }
     }
 }
@@ -44,10 +48,6 @@ impl fmt::Display for Rounded {
             _ => write!(f, "{} s", (millis + 500) / 1_000),
         }
     }
-}
-
-fn count(f: &mut fmt::Formatter<'_>, n: u128, one: &str, many: &str) -> fmt::Result {
-    write!(f, "{n} {}", if n == 1 { one } else { many })
 }
 
 /// A number and its noun: `1 permit`, `2 permits`.

@@ -41,12 +41,17 @@ pub enum Wait {
 }
 
 impl Wait {
-    pub(crate) fn validate(self) -> Result<(), Error> {
+    pub(crate) fn limit(self) -> Option<Duration> {
         match self {
-            Self::AtMost(requested) if requested > LONGEST_WAIT => {
-                Err(Error::InvalidWait { requested })
-            }
-            Self::AtMost(_) | Self::Forever | Self::No => Ok(()),
+            Self::AtMost(limit) => Some(limit),
+            Self::Forever | Self::No => None,
+        }
+    }
+
+    pub(crate) fn validate(self) -> Result<(), Error> {
+        match self.limit() {
+            Some(requested) if requested > LONGEST_WAIT => Err(Error::InvalidWait { requested }),
+            _ => Ok(()),
         }
     }
 
@@ -69,10 +74,7 @@ impl Wait {
         Error::LockTimeout {
             resource,
             waited: started.elapsed(),
-            limit: match self {
-                Self::AtMost(limit) => Some(limit),
-                Self::Forever | Self::No => None,
-            },
+            limit: self.limit(),
             source,
         }
     }

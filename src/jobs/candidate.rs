@@ -1,7 +1,7 @@
 //! A node that stands for election.
 
+use crate::jobs::Participant;
 use crate::jobs::guard::{Held, ReleaseKind, await_release};
-use crate::jobs::participant::Participant;
 use crate::jobs::renewer::Renewer;
 use crate::pools::lender::{Lender, Style};
 use crate::rt::stop_token::StopToken;

@@ -1,17 +1,17 @@
 //! The slot of a guard: its state, the notification of its loss, and its release.
 
-pub(crate) mod callbacks;
-
+use std::cell::Cell;
+use std::collections::VecDeque;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::acts::events;
+use crate::acts::{events, holding};
 pub(crate) use crate::engine::slots::ReleaseKind;
-use crate::jobs::guard::callbacks::{Callback, call, call_all, may_wait};
 use crate::rt::activity::Active;
 use crate::rt::alarm::call_at;
 use crate::rt::lock;
@@ -59,7 +59,7 @@ impl Drop for Handle {
 
 /// Waits for a release in the background, for a short time. It is retried after that too.
 pub(crate) fn await_release(released: &Receiver<()>) {
-    if may_wait() {
+    if WAITS_FOR_RELEASES.get() {
         let _ = released.recv_timeout(DROP_TIMEOUT);
     }
 }
@@ -95,14 +95,7 @@ impl Held {
         if self.is_held() {
             Ok(())
         } else {
-            Err(self.lost())
-        }
-    }
-
-    fn lost(&self) -> Error {
-        Error::SlotLost {
-            semaphore: self.slot.semaphore.clone(),
-            number: self.slot.number,
+            Err(holding::lost(&self.slot))
         }
     }
 
@@ -113,7 +106,7 @@ impl Held {
         renewer.remove(&self.slot);
         if self.mark_released().is_none() {
             // Released by `release_guards`.
-            return Err(self.lost());
+            return Err(holding::lost(&self.slot));
         }
         let mut later = ReleaseLater(Some(self));
         let released = renewer.release(&self.slot).await;
@@ -199,16 +192,12 @@ impl State {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        lock(&self.inner)
-    }
-
     pub(crate) fn slot(&self) -> &Slot {
         &self.slot
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        let inner = self.lock();
+        let inner = lock(&self.inner);
         match inner.phase {
             Phase::Held if Instant::now() < inner.deadline => true,
             Phase::Held => {
@@ -238,13 +227,13 @@ impl State {
     /// then.
     pub(crate) fn confirm(&self, deadline: Instant) {
         if self.is_held() {
-            self.lock().deadline = deadline;
+            lock(&self.inner).deadline = deadline;
         }
     }
 
     /// Marks the guard as lost: the database says that the slot is not held by this token.
     pub(crate) fn revoke(&self) {
-        let inner = self.lock();
+        let inner = lock(&self.inner);
         if inner.phase == Phase::Held {
             self.mark_lost(inner);
         }
@@ -267,12 +256,12 @@ impl State {
 
     /// Sets how the slot is released when its guard is dropped, and by a shutdown: as a used one by default.
     pub(crate) fn release_as(&self, kind: ReleaseKind) {
-        self.lock().kind = kind;
+        lock(&self.inner).kind = kind;
     }
 
     /// Sets that the slot is released as a used one, if it is held. Returns whether it is.
     pub(crate) fn begin_use(&self) -> bool {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         let is_held = inner.phase == Phase::Held && Instant::now() < inner.deadline;
         if is_held {
             inner.kind = ReleaseKind::Used;
@@ -282,7 +271,7 @@ impl State {
 
     /// Marks the guard as released. Returns how its slot is to be released; `None` when it was released before.
     pub(crate) fn mark_released(&self) -> Option<ReleaseKind> {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         let kind = inner.kind;
         let phase = std::mem::replace(&mut inner.phase, Phase::Released);
         let signals = std::mem::take(&mut inner.signals);
@@ -299,13 +288,13 @@ impl State {
 
     /// The end of the last confirmed lease; `None` when the guard is lost or released.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let inner = self.lock();
+        let inner = lock(&self.inner);
         (inner.phase == Phase::Held).then_some(inner.deadline)
     }
 
     /// The remaining time of the last confirmed lease, also of a guard that is released.
     pub(crate) fn last_remaining(&self) -> Duration {
-        let deadline = self.lock().deadline;
+        let deadline = lock(&self.inner).deadline;
         deadline.saturating_duration_since(Instant::now())
     }
 
@@ -326,7 +315,7 @@ impl State {
 
     fn add(&self, callback: Callback, list: impl FnOnce(&mut Inner) -> &mut Vec<Callback>) {
         self.is_held();
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         match inner.phase {
             Phase::Held => list(&mut inner).push(callback),
             Phase::Lost => {
@@ -335,6 +324,72 @@ impl State {
             }
             Phase::Released => {}
         }
+    }
+}
+
+type Callback = Box<dyn FnOnce() + Send>;
+
+/// The callbacks of lost guards, which one thread of the process calls, one after the other. Not the thread that notices a loss:
+/// what the application does in a callback would delay the renewals of other guards, and one that drops a guard would wait for
+/// the thread that it runs on.
+struct Queue {
+    callbacks: VecDeque<Callback>,
+    thread_running: bool,
+}
+
+static QUEUE: Mutex<Queue> = Mutex::new(Queue {
+    callbacks: VecDeque::new(),
+    thread_running: false,
+});
+
+thread_local! {
+    static WAITS_FOR_RELEASES: Cell<bool> = const { Cell::new(true) };
+}
+
+/// This thread waits for no release from now on: others wait for it.
+pub(crate) fn never_wait() {
+    WAITS_FOR_RELEASES.set(false);
+}
+
+fn call_all(callbacks: Vec<Callback>) {
+    if callbacks.is_empty() {
+        return;
+    }
+    let mut queue = lock(&QUEUE);
+    queue.callbacks.extend(callbacks);
+    if queue.thread_running {
+        return;
+    }
+    let started = thread::Builder::new()
+        .name("diesel-locks callbacks".to_owned())
+        .spawn(call_queued);
+    match started {
+        Ok(_) => queue.thread_running = true,
+        Err(error) => {
+            tracing::warn!(%error, "no thread for the callbacks of lost slots: the thread that noticed the loss calls them");
+            let callbacks = std::mem::take(&mut queue.callbacks);
+            drop(queue);
+            callbacks.into_iter().for_each(call);
+        }
+    }
+}
+
+fn call(callback: Callback) {
+    if catch_unwind(AssertUnwindSafe(callback)).is_err() {
+        tracing::warn!("a callback of a lost slot panicked");
+    }
+}
+
+fn call_queued() {
+    never_wait();
+    loop {
+        let mut queue = lock(&QUEUE);
+        let Some(callback) = queue.callbacks.pop_front() else {
+            queue.thread_running = false;
+            return;
+        };
+        drop(queue);
+        call(callback);
     }
 }
 
@@ -355,24 +410,16 @@ mod tests {
 
     /// Otherwise the slot of a tick that has begun would be free at once, and another node would begin the same tick.
     #[test]
-    fn slot_that_is_released_as_unused_is_not_used_any_more() {
-        let state = unused();
-        assert_eq!(state.mark_released(), Some(ReleaseKind::Unused));
-        assert!(!state.begin_use());
-    }
-
-    #[test]
-    fn slot_that_is_used_is_released_as_such() {
+    fn slot_is_used_while_it_is_held_and_released_as_such() {
         let state = unused();
         assert!(state.begin_use());
         assert_eq!(state.mark_released(), Some(ReleaseKind::Used));
         assert_eq!(state.mark_released(), None);
-    }
-
-    #[test]
-    fn lost_slot_is_not_used() {
+        let state = unused();
+        assert_eq!(state.mark_released(), Some(ReleaseKind::Unused));
+        assert!(!state.begin_use(), "it is released");
         let state = unused();
         state.revoke();
-        assert!(!state.begin_use());
+        assert!(!state.begin_use(), "it is lost");
     }
 }

@@ -5,7 +5,7 @@ mod renewals;
 
 use std::collections::HashMap;
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -13,20 +13,19 @@ use uuid::Uuid;
 
 use crate::acts::cancel_guard::{counted, unless_dropped};
 use crate::acts::holding;
-use crate::acts::pace::Pace;
-use crate::acts::slot_queue::begin_wait;
+use crate::acts::slot_queue::{Pace, begin_wait};
 use crate::engine::HasEngine;
 use crate::error::limits::{LONGEST_POLL_INTERVAL, SHORTEST_POLL_INTERVAL};
 use crate::jobs::guard::{Boxed, Handle, Held, ReleaseKind, Renew, State, await_release};
-use crate::jobs::renewer::releases::{PendingRelease, SHORTEST_ANSWER};
+use crate::jobs::renewer::releases::PendingRelease;
+use crate::jobs::renewer::renewals::SHORTEST_ANSWER;
 use crate::jobs::renewer::renewals::start;
-use crate::pools::borrowed::{Borrowed, Connections, discard_if_unusable};
 use crate::pools::lender::{Lender, Style};
 use crate::pools::slot_waits;
+use crate::pools::{Borrowed, Connections, discard_if_unusable};
 use crate::rt;
 use crate::rt::activity::{Active, Activity};
 use crate::rt::stop_token::StopToken;
-use crate::values::lease::RenewalRequest;
 use crate::{Error, LeaseOptions, LeaseState, Semaphore, Slot, Wait};
 
 /// A handle to a renewer. Clones share the guards and the loop that renews them.
@@ -246,16 +245,6 @@ struct RenewedSlot {
     lease_us: i64,
 }
 
-/// A request to renew a slot, or, with any lease, to release it.
-fn renewal(slot: &Slot, lease_us: i64) -> RenewalRequest {
-    RenewalRequest {
-        semaphore: slot.semaphore.clone(),
-        number: slot.number_i32(),
-        token: slot.token.into_bytes(),
-        lease_us,
-    }
-}
-
 impl<L: Lender> Shared<L> {
     fn new(pool: L) -> Self {
         Self {
@@ -266,12 +255,13 @@ impl<L: Lender> Shared<L> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        rt::lock(&self.inner)
     }
 
     async fn lend(&self, limit: Duration) -> Result<L::Lent, Error> {
-        let lent = self.connections.pool().lend(limit, None).await?;
-        Ok(lent.expect("a connection or an error: no stop ends the request"))
+        let lent = self.connections.pool().lend(limit, None, ()).await?;
+        let (conn, ()) = lent.expect("a connection or an error: no stop ends the request");
+        Ok(conn)
     }
 
     fn add(self: &Arc<Self>, state: Arc<State>, lease: &LeaseOptions) -> Result<(), Error> {

@@ -11,7 +11,7 @@ use diesel::connection::{
 use diesel::deserialize::FromSqlRow;
 use diesel::expression::QueryMetadata;
 use diesel::query_builder::{AsQuery, QueryFragment, QueryId};
-use diesel::result::Error::{AlreadyInTransaction, DeserializationError, NotFound};
+use diesel::result::Error::{AlreadyInTransaction, DeserializationError};
 #[cfg(feature = "_async")]
 use diesel_async::AsyncConnection;
 #[cfg(feature = "_async")]
@@ -25,10 +25,9 @@ use crate::link::raw_sql::untracked;
 pub(crate) trait Blocking: LoadConnection + Send {
     /// Whether it is one of Diesel, over a client library. Otherwise it is diesel-async's `AsyncConnectionWrapper`, which
     /// waits for each statement on a runtime of its own, which no other crate can use to wait for a future.
-    const IS_OF_DIESEL: bool;
+    const IS_OF_DIESEL: bool = true;
 
-    /// Whether Diesel sets the status after each statement outside of a transaction, and leaves it in a transaction that it
-    /// does not count.
+    /// Whether Diesel sets the status after each statement outside of a transaction, and not in one that it does not count.
     const CORRECTS_STATUS: bool = false;
 
     // As in `Link`.
@@ -41,7 +40,6 @@ pub(crate) trait Blocking: LoadConnection + Send {
 
 #[cfg(feature = "postgres")]
 impl Blocking for diesel::PgConnection {
-    const IS_OF_DIESEL: bool = true;
     const CORRECTS_STATUS: bool = true;
 
     fn begin_by(&mut self, sql: &str) -> QueryResult<()> {
@@ -51,8 +49,6 @@ impl Blocking for diesel::PgConnection {
 
 #[cfg(feature = "mysql")]
 impl Blocking for diesel::MysqlConnection {
-    const IS_OF_DIESEL: bool = true;
-
     fn begin_by(&mut self, sql: &str) -> QueryResult<()> {
         AnsiTransactionManager::begin_transaction_sql(self, sql)
     }
@@ -60,8 +56,6 @@ impl Blocking for diesel::MysqlConnection {
 
 #[cfg(feature = "sqlite")]
 impl Blocking for diesel::SqliteConnection {
-    const IS_OF_DIESEL: bool = true;
-
     fn begin_by(&mut self, sql: &str) -> QueryResult<()> {
         AnsiTransactionManager::begin_transaction_sql(self, sql)
     }
@@ -161,27 +155,6 @@ impl<C: Blocking> Link for C {
             let rows = LoadConnection::load(conn, query.as_query())?;
             rows.map(|row| T::build_from_row(&row?).map_err(DeserializationError))
                 .collect()
-        })
-    }
-
-    async fn get_result<Q, T>(&mut self, query: Q) -> QueryResult<T>
-    where
-        Q: AsQuery<Query: QueryFragment<<Self as Link>::Backend> + QueryId + Send> + Send,
-        <Self as Link>::Backend: QueryMetadata<Q::SqlType>,
-        T: FromSqlRow<Q::SqlType, <Self as Link>::Backend> + Send,
-    {
-        if !C::IS_OF_DIESEL {
-            // diesel-async reads the rows of a statement one by one: all are read, so that none is left.
-            return Link::load(self, query)
-                .await?
-                .into_iter()
-                .next()
-                .ok_or(NotFound);
-        }
-        alone(self, |conn| {
-            let mut rows = LoadConnection::load(conn, query.as_query())?;
-            let row = rows.next().ok_or(NotFound)??;
-            T::build_from_row(&row).map_err(DeserializationError)
         })
     }
 

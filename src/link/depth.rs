@@ -1,12 +1,16 @@
-//! The depth of nested transactions, as Diesel counts them in the status of a connection.
+//! The depth of nested transactions, as Diesel counts them in the status of a connection; and what this crate remembers of a
+//! connection while a closure runs.
 
+use std::collections::BTreeMap;
+use std::num::NonZero;
 use std::panic::resume_unwind;
+use std::sync::Mutex;
 use std::thread;
 
 use diesel::connection::TransactionManagerStatus;
 
 use crate::Error;
-use crate::link::entered::{Entered, Entries};
+use crate::rt::lock;
 
 /// The number of open transactions on the connection, savepoints included, for a method of this crate.
 ///
@@ -22,8 +26,7 @@ pub(crate) fn depth(status: &TransactionManagerStatus) -> Result<u32, Error> {
 
 /// The number of open transactions on the connection, as Diesel counts them. Fails on a connection that is marked as broken.
 pub(crate) fn counted(status: &TransactionManagerStatus) -> Result<u32, Error> {
-    let depth = status.transaction_depth()?;
-    Ok(depth.map_or(0, std::num::NonZero::get))
+    Ok(status.transaction_depth()?.map_or(0, NonZero::get))
 }
 
 /// The number of transactions in which the innermost closure of this crate runs, by the address of the connection's status.
@@ -71,4 +74,46 @@ pub(crate) fn mark_closed(status: &mut TransactionManagerStatus) {
 /// Diesel exposes that only with a feature that would apply to the whole application, so this reads its `Debug` output.
 pub(crate) fn is_aborted(status: &TransactionManagerStatus) -> bool {
     format!("{status:?}").contains("requires_rollback_maybe_up_to_top_level: true")
+}
+
+/// Entries by the address of a connection or its status. The connection is borrowed meanwhile and can't move, so that the
+/// address identifies it in this process. The thread does not: a task may continue on another one after each `.await`.
+pub(crate) struct Entries<T>(Mutex<BTreeMap<usize, T>>);
+
+impl<T: Copy> Entries<T> {
+    pub(crate) const fn new() -> Self {
+        Self(Mutex::new(BTreeMap::new()))
+    }
+
+    pub(crate) fn enter<P>(&'static self, place: &P, entry: T) -> Entered<T> {
+        let address = std::ptr::from_ref(place).addr();
+        let outer = lock(&self.0).insert(address, entry);
+        Entered {
+            entries: self,
+            address,
+            outer,
+        }
+    }
+
+    pub(crate) fn of<P>(&self, place: &P) -> Option<T> {
+        let address = std::ptr::from_ref(place).addr();
+        lock(&self.0).get(&address).copied()
+    }
+}
+
+/// When it is dropped, the entry that it replaced is found again.
+pub struct Entered<T: Copy + 'static> {
+    entries: &'static Entries<T>,
+    address: usize,
+    outer: Option<T>,
+}
+
+impl<T: Copy> Drop for Entered<T> {
+    fn drop(&mut self) {
+        let mut entries = lock(&self.entries.0);
+        match self.outer {
+            Some(outer) => entries.insert(self.address, outer),
+            None => entries.remove(&self.address),
+        };
+    }
 }

@@ -1,16 +1,15 @@
-//! Ends what dropped futures have left on the server, by the [runtime](crate::rt::background) of this crate.
+//! The last step after a future was dropped (the first is `acts::cancel_guard`): what it has left on the server is ended by the
+//! [runtime](crate::rt::background) of this crate.
 
 #[cfg(feature = "_async_pool")]
 use std::cell::RefCell;
-#[cfg(feature = "_async_pool")]
-use std::pin::Pin;
-#[cfg(feature = "_async_pool")]
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+#[cfg(feature = "_async_pool")]
+use crate::link::nonblocking::DroppedBy;
 #[cfg(feature = "_async_pool")]
 use crate::rt::activity::Activity;
 use crate::rt::background;
@@ -27,57 +26,30 @@ thread_local! {
     static COUNTED_BY: RefCell<Option<Activity>> = const { RefCell::new(None) };
 }
 
-/// A future whose [`end`] is counted by an activity when it is dropped before it is ready.
+/// A future that has an activity count what it leaves when it is dropped, until that has [ended](end). Not an `async fn`, whose
+/// future would have room for the one that it gets beside the box in which it puts it.
 #[cfg(feature = "_async_pool")]
-pub(crate) struct Counted<F> {
-    future: Option<Pin<Box<F>>>,
-    activity: Activity,
-}
+pub(crate) fn counted<F: Future + Send>(
+    activity: &Activity,
+    future: F,
+) -> impl Future<Output = F::Output> + Send {
+    /// Also after a panic of a destructor.
+    struct Restore(Option<Activity>);
 
-#[cfg(feature = "_async_pool")]
-impl<F> Counted<F> {
-    pub(crate) fn new(activity: &Activity, future: F) -> Self {
-        Self {
-            future: Some(Box::pin(future)),
-            activity: activity.clone(),
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            COUNTED_BY.set(self.0.take());
         }
     }
+
+    let activity = activity.clone();
+    DroppedBy::new(future, move |future| {
+        let _outer = Restore(COUNTED_BY.replace(Some(activity.clone())));
+        drop(future);
+    })
 }
 
-#[cfg(feature = "_async_pool")]
-impl<F: Future> Future for Counted<F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let future = self.future.as_mut().expect("a future that was not ready");
-        let polled = future.as_mut().poll(context);
-        if polled.is_ready() {
-            self.future = None;
-        }
-        polled
-    }
-}
-
-#[cfg(feature = "_async_pool")]
-impl<F> Drop for Counted<F> {
-    fn drop(&mut self) {
-        /// Also after a panic of a destructor.
-        struct Restore(Option<Activity>);
-
-        impl Drop for Restore {
-            fn drop(&mut self) {
-                COUNTED_BY.set(self.0.take());
-            }
-        }
-
-        if let Some(future) = self.future.take() {
-            let _outer = Restore(COUNTED_BY.replace(Some(self.activity.clone())));
-            drop(future);
-        }
-    }
-}
-
-/// Runs the work: it ends what a future has left that is being dropped. `Counted` counts it.
+/// Runs the work: it ends what a future has left that is being dropped. [`counted`] counts it.
 pub(crate) fn end(work: impl Future<Output = ()> + Send + 'static) {
     #[cfg(feature = "_async_pool")]
     let work = {

@@ -7,6 +7,9 @@ pub(crate) mod postgres;
 #[cfg(feature = "async-sqlite")]
 pub(crate) mod sqlite;
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use diesel::QueryResult;
 use diesel::connection::TransactionManagerStatus;
 use diesel::deserialize::FromSqlRow;
@@ -16,36 +19,14 @@ use diesel::result::Error;
 use diesel_async::AsyncConnectionCore;
 use futures_util::TryStreamExt;
 
-/// The functions of [`Link`] that the connections to PostgreSQL and MySQL have alike.
+/// The functions of [`Link`] that the connections to PostgreSQL and MySQL have alike. `TransactionManager` is in scope.
 #[cfg(any(feature = "async-postgres", feature = "async-mysql"))]
 macro_rules! client_server_link {
-    ($execute:path, $load:path) => {
+    () => {
         type Backend = <Self as diesel_async::AsyncConnectionCore>::Backend;
 
         async fn batch(&mut self, sql: &str) -> diesel::QueryResult<()> {
             diesel_async::SimpleAsyncConnection::batch_execute(self, sql).await
-        }
-
-        async fn execute<Q>(&mut self, statement: Q) -> diesel::QueryResult<usize>
-        where
-            Q: diesel::query_builder::QueryFragment<<Self as Link>::Backend>
-                + diesel::query_builder::QueryId
-                + Send,
-        {
-            $execute(self, statement).await
-        }
-
-        async fn load<Q, T>(&mut self, query: Q) -> diesel::QueryResult<Vec<T>>
-        where
-            Q: diesel::query_builder::AsQuery<
-                    Query: diesel::query_builder::QueryFragment<<Self as Link>::Backend>
-                               + diesel::query_builder::QueryId
-                               + Send,
-                > + Send,
-            <Self as Link>::Backend: diesel::expression::QueryMetadata<Q::SqlType>,
-            T: diesel::deserialize::FromSqlRow<Q::SqlType, <Self as Link>::Backend> + Send,
-        {
-            $load(self, query).await
         }
 
         fn status(&mut self) -> &mut diesel::connection::TransactionManagerStatus {
@@ -57,20 +38,14 @@ macro_rules! client_server_link {
         }
 
         async fn begin_nested(&mut self) -> diesel::QueryResult<()> {
-            use diesel_async::TransactionManager;
-
             diesel_async::AnsiTransactionManager::begin_transaction(self).await
         }
 
         async fn commit(&mut self) -> diesel::QueryResult<()> {
-            use diesel_async::TransactionManager;
-
             diesel_async::AnsiTransactionManager::commit_transaction(self).await
         }
 
         async fn roll_back(&mut self) -> diesel::QueryResult<()> {
-            use diesel_async::TransactionManager;
-
             diesel_async::AnsiTransactionManager::rollback_transaction(self).await
         }
     };
@@ -85,6 +60,41 @@ where
     use diesel_async::TransactionManager;
 
     C::TransactionManager::transaction_manager_status_mut(conn)
+}
+
+/// A future. If it is dropped before it is ready, a function gets it.
+pub(crate) struct DroppedBy<F, D: FnMut(Pin<Box<F>>)> {
+    future: Option<Pin<Box<F>>>,
+    drop: D,
+}
+
+impl<F, D: FnMut(Pin<Box<F>>)> DroppedBy<F, D> {
+    pub(crate) fn new(future: F, drop: D) -> Self {
+        let future = Some(Box::pin(future));
+        Self { future, drop }
+    }
+}
+
+impl<F: Future, D: FnMut(Pin<Box<F>>) + Unpin> Future for DroppedBy<F, D> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        // A future that panics can't be polled again, so `drop` must not find it.
+        let mut future = self.future.take().expect("a future that was not ready");
+        let polled = future.as_mut().poll(context);
+        if polled.is_pending() {
+            self.future = Some(future);
+        }
+        polled
+    }
+}
+
+impl<F, D: FnMut(Pin<Box<F>>)> Drop for DroppedBy<F, D> {
+    fn drop(&mut self) {
+        if let Some(future) = self.future.take() {
+            (self.drop)(future);
+        }
+    }
 }
 
 async fn rows<C, Q, T>(conn: &mut C, query: Q) -> QueryResult<Vec<T>>

@@ -1,4 +1,5 @@
-//! Statements of fixed text with bound values, for what the DSL can't express; and those that connections send by themselves.
+//! Statements of fixed text with bound values, for what the DSL can't express; those that connections send by themselves; and
+//! how an untracked transaction is recognised on PostgreSQL.
 
 use crate::Error;
 use crate::error::classify::{ErrorClass, classify};
@@ -6,45 +7,40 @@ use crate::error::classify::{ErrorClass, classify};
 /// Pushes literal texts, constants (in braces), bound values and other fragments (in brackets), in the order given.
 macro_rules! push {
     ($out:expr $(;)?) => {};
-    ($out:expr; {$text:expr}, $sql_type:ty = $value:expr $(; $($rest:tt)*)?) => {
+    ($out:expr; {$text:expr} $(, $sql_type:ty = $value:expr)? $(; $($rest:tt)*)?) => {
         $out.push_sql($text);
-        $out.push_bind_param::<$sql_type, _>($value)?;
-        $($crate::link::raw_sql::push!($out; $($rest)*);)?
-    };
-    ($out:expr; {$text:expr} $(; $($rest:tt)*)?) => {
-        $out.push_sql($text);
+        $($out.push_bind_param::<$sql_type, _>($value)?;)?
         $($crate::link::raw_sql::push!($out; $($rest)*);)?
     };
     ($out:expr; [$fragment:expr] $(; $($rest:tt)*)?) => {
         diesel::query_builder::QueryFragment::walk_ast($fragment, $out.reborrow())?;
         $($crate::link::raw_sql::push!($out; $($rest)*);)?
     };
-    ($out:expr; $text:literal $(; $($rest:tt)*)?) => {
+    ($out:expr; $text:literal $(, $sql_type:ty = $value:expr)? $(; $($rest:tt)*)?) => {
         $out.push_sql($text);
-        $($crate::link::raw_sql::push!($out; $($rest)*);)?
-    };
-    ($out:expr; $text:literal, $sql_type:ty = $value:expr $(; $($rest:tt)*)?) => {
-        $out.push_sql($text);
-        $out.push_bind_param::<$sql_type, _>($value)?;
+        $($out.push_bind_param::<$sql_type, _>($value)?;)?
         $($crate::link::raw_sql::push!($out; $($rest)*);)?
     };
 }
 pub(crate) use push;
 
-/// Defines a statement whose text depends only on its type, which may have a flag, so that Diesel caches it, unlike
+/// Defines statements, each with a text that depends only on its type, which may have a flag, so that Diesel caches it, unlike
 /// `sql_query`. Its text is what [`push`] pushes, or what a block does.
 macro_rules! statement {
+    ($db:ty;) => {};
     (
         $db:ty;
         $(#[$doc:meta])*
         $name:ident $(<$life:lifetime $(, const $flag:ident: bool)?>)? { $($field:ident: $field_type:ty),* $(,)? } -> $sql_type:ty,
         |$self:ident| { $($text:tt)* }
+        $($others:tt)*
     ) => {
         $crate::link::raw_sql::statement! {
             $db;
             $(#[$doc])*
             $name $(<$life $(, const $flag: bool)?>)? { $($field: $field_type),* } -> $sql_type,
             |$self, out| { $crate::link::raw_sql::push!(out; $($text)*); }
+            $($others)*
         }
     };
     (
@@ -52,6 +48,7 @@ macro_rules! statement {
         $(#[$doc:meta])*
         $name:ident $(<$life:lifetime $(, const $flag:ident: bool)?>)? { $($field:ident: $field_type:ty),* $(,)? } -> $sql_type:ty,
         |$self:ident, $out:ident| $walk:block
+        $($others:tt)*
     ) => {
         $(#[$doc])*
         pub(crate) struct $name $(<$life $(, const $flag: bool)?>)? {
@@ -86,6 +83,8 @@ macro_rules! statement {
         {
             type SqlType = $sql_type;
         }
+
+        $crate::link::raw_sql::statement! { $db; $($others)* }
     };
 }
 pub(crate) use statement;
@@ -114,24 +113,20 @@ pub(crate) const BEGIN_TRACKED: &str = "BEGIN NOT DEFERRABLE";
 /// Only at READ COMMITTED: the snapshot of the transaction would be taken here.
 pub(crate) const ASSERT_BEGUN: &str = "SELECT CASE WHEN now() <> statement_timestamp() THEN current_setting('diesel_locks.untracked') END";
 
-/// Maps the error of a message with one of the two. Any other error is returned as it is.
+/// Maps the error of a message with one of the two while a transaction is open that Diesel does not know of. PostgreSQL does not
+/// translate names of settings and of statements. Any other error is returned as it is.
 pub(crate) fn untracked(error: diesel::result::Error) -> Result<Error, diesel::result::Error> {
-    if is_untracked(&error) {
+    let diesel::result::Error::DatabaseError(_, information) = &error else {
+        return Err(error);
+    };
+    let message = information.message();
+    let is_untracked = message.contains("diesel_locks.untracked")
+        || message.contains("DEFERRABLE")
+        // The application's transaction has failed before.
+        || classify(&error) == ErrorClass::TransactionAborted;
+    if is_untracked {
         let source = Some(error);
         return Ok(Error::UntrackedTransaction { source });
     }
     Err(error)
-}
-
-/// Whether this is the error of a message that begins a transaction while one is open that Diesel does not know of.
-/// PostgreSQL does not translate names of settings and of statements.
-fn is_untracked(error: &diesel::result::Error) -> bool {
-    let diesel::result::Error::DatabaseError(_, information) = error else {
-        return false;
-    };
-    let message = information.message();
-    message.contains("diesel_locks.untracked")
-        || message.contains("DEFERRABLE")
-        // The application's transaction has failed before.
-        || classify(error) == ErrorClass::TransactionAborted
 }

@@ -36,21 +36,9 @@ pub trait Lender: Send + Sync + 'static {
     type Lent: DerefMut<Target = Self::Connection> + Send + 'static;
 
     /// Borrows a connection. Waits for one until the time-out of the pool or `limit`, whichever is shorter, or until the stop:
-    /// then returns `None`.
-    fn lend(
-        &self,
-        limit: Duration,
-        stop: Option<&StopToken>,
-    ) -> impl Future<Output = Result<Option<Self::Lent>, Error>> + Send {
-        async move {
-            let lent = self.lend_keeping(limit, stop, ()).await?;
-            Ok(lent.map(|(conn, ())| conn))
-        }
-    }
-
-    /// [`lend`](Self::lend), and returns `kept` with the connection. Otherwise drops it when the request has left the queue
-    /// of the pool, which may be after the end of this call.
-    fn lend_keeping<K: Send + 'static>(
+    /// then returns `None`. Returns `kept` with the connection. Otherwise drops it when the request has left the queue of the
+    /// pool, which may be after the end of this call.
+    fn lend<K: Send + 'static>(
         &self,
         limit: Duration,
         stop: Option<&StopToken>,

@@ -7,12 +7,12 @@ use crate::acts::cancel_guard::{CancelGuard, unless_dropped};
 use crate::acts::events;
 use crate::acts::object_lock;
 use crate::acts::transaction::{commit_or_rollback, roll_back_stopped};
-use crate::acts::waiting::{Attempts, Waiting};
+use crate::acts::waiting::{Answer, Attempts, Waiting};
 use crate::acts::work::Work;
-use crate::engine::{Engine, HasEngine};
+use crate::engine::HasEngine;
 use crate::error::limits::LONGEST_WAIT;
-use crate::pools::borrowed::{Borrowed, Connections, discard_if_unusable};
 use crate::pools::lender::Lender;
+use crate::pools::{Borrowed, Connections, discard_if_unusable};
 use crate::queue::{MAX_POLL_INTERVAL, Options, Queues};
 use crate::rt::activity::Activity;
 use crate::rt::caught;
@@ -23,7 +23,7 @@ use crate::{Error, LockRequest, ObjectId, Wait};
 pub(crate) struct Shared<L> {
     pub(crate) connections: Connections<L>,
     /// The requests that wait for object locks, by the objects.
-    queues: Arc<Queues<Vec<ObjectId>, ()>>,
+    queues: Arc<Queues>,
     /// Those that wait for a slot. Their queues belong to the process.
     pub(crate) slot_waiters: Activity,
 }
@@ -50,8 +50,8 @@ impl<L> Shared<L> {
 pub(crate) struct ObjectWait {
     request: Request,
     waiting: Waiting,
-    /// Of its queue: the objects, or nothing where one lock is for all of them.
-    key: Vec<ObjectId>,
+    /// For which it queues: nothing where one lock is for all objects.
+    ids: Vec<ObjectId>,
 }
 
 impl ObjectWait {
@@ -66,7 +66,7 @@ impl ObjectWait {
         let request = Request::new(request)?;
         Ok(Self {
             waiting: Waiting::new(request.wait, request.resource())?.stopped_by(stop),
-            key: if L::Connection::IN_PROCESS {
+            ids: if L::Connection::IN_PROCESS {
                 Vec::new()
             } else {
                 request.ids.clone()
@@ -96,7 +96,7 @@ pub(crate) async fn begin<'a, L: Lender>(
         wait,
         _notify: NotifyOnDrop {
             queues: &shared.queues,
-            key: &wait.key,
+            ids: &wait.ids,
         },
     })
 }
@@ -105,53 +105,46 @@ async fn acquire<L: Lender>(shared: &Shared<L>, wait: &ObjectWait) -> Result<Bor
     let ObjectWait {
         request,
         waiting,
-        key,
+        ids,
     } = wait;
-    let mut attempts = Attempts::borrowing(waiting, shared.queues.place(key.clone()));
+    let mut attempts = Attempts::borrowing(waiting, shared.queues.place(queue_of(ids)));
     if request.wait != Wait::No {
         let options = Options {
             connected: false,
             longest_pause: MAX_POLL_INTERVAL,
         };
-        attempts.place.join((), 1, options);
+        attempts.place.join("", 1, options);
     }
     let request = request.attempt();
     loop {
         attempts.next().await?;
-        match attempt(&shared.connections, waiting, &request).await {
-            Ok(Some(conn)) => {
-                attempts.granted();
-                return Ok(conn);
-            }
-            Ok(None) => attempts.refused(None)?,
-            Err(error) => attempts.failed(error)?,
+        let answer = attempt(&shared.connections, waiting, &request).await;
+        if let Some(conn) = attempts.after(answer)? {
+            return Ok(conn);
         }
     }
 }
 
-/// Attempts to begin a transaction that holds the locks, with a connection that is borrowed for it. Returns `None` if they are
-/// not free.
+/// Attempts to begin a transaction that holds the locks, with a connection that is borrowed for it.
 async fn attempt<L: Lender>(
     connections: &Connections<L>,
     waiting: &Waiting,
     request: &Request,
-) -> Result<Option<Borrowed<L>>, Error> {
+) -> Result<Answer<Borrowed<L>>, Error> {
     let mut conn = connections.borrow(waiting).await?;
-    let begun = Box::pin(begin_transaction(conn.engine()?, request));
+    let mut engine = conn.engine()?;
+    let begun = Box::pin(async move {
+        let begun = unless_dropped!(&mut *engine, |engine| object_lock::begin(engine, request));
+        discard_if_unusable(&mut *engine, begun)
+    });
     match waiting.answer(L::Connection::IN_PROCESS, begun).await {
-        Some(Ok(LockOutcome::Acquired)) => Ok(Some(conn)),
+        Some(Ok(LockOutcome::Acquired)) => Ok(Answer::Break(conn)),
         // A limit of the session, or a deadlock with another attempt, has ended the attempt and not the wait.
-        Some(Ok(LockOutcome::Unavailable) | Err(Error::LockTimeout { .. })) | None => Ok(None),
+        Some(Ok(LockOutcome::Unavailable) | Err(Error::LockTimeout { .. })) | None => {
+            Ok(Answer::Continue(None))
+        }
         Some(Err(error)) => Err(error),
     }
-}
-
-async fn begin_transaction(
-    mut engine: Box<dyn Engine + '_>,
-    request: &Request,
-) -> Result<LockOutcome, Error> {
-    let begun = unless_dropped!(&mut *engine, |engine| object_lock::begin(engine, request));
-    discard_if_unusable(&mut *engine, begun)
 }
 
 impl<L: Lender> HeldObjects<'_, L> {
@@ -175,19 +168,27 @@ impl<L: Lender> HeldObjects<'_, L> {
     }
 }
 
+/// The name of the queue for these objects together. Their texts are quoted, so that others have another name.
+fn queue_of(ids: &[ObjectId]) -> String {
+    format!("{ids:?}")
+}
+
 struct NotifyOnDrop<'a> {
-    queues: &'a Arc<Queues<Vec<ObjectId>, ()>>,
-    key: &'a [ObjectId],
+    queues: &'a Arc<Queues>,
+    ids: &'a [ObjectId],
 }
 
 impl Drop for NotifyOnDrop<'_> {
     fn drop(&mut self) {
-        self.queues.notify_released(self.key, 1, None);
+        // Without a waiter the names of the queues, thousands at most, are not needed. A new request queries the database first.
+        if self.queues.waiting() == 0 {
+            return;
+        }
+        self.queues.notify_released(&queue_of(self.ids), 1, None);
         // Requests for one of these objects wait in a queue of their own.
-        if self.key.len() > 1 {
-            for id in self.key {
-                self.queues
-                    .notify_released(std::slice::from_ref(id), 1, None);
+        if self.ids.len() > 1 {
+            for id in self.ids.chunks(1) {
+                self.queues.notify_released(&queue_of(id), 1, None);
             }
         }
     }

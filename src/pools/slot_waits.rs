@@ -1,21 +1,21 @@
-//! Waits for slots without a connection: for leases, and for transactions, which it runs.
+//! Waits for slots without a connection: for leases, and for transactions, which it runs. How often a waiter asks is decided in
+//! `acts::slot_queue`, and when in `queue`.
 
-use crate::acts::acquisition::{Acquire, Hold, Lease};
 use crate::acts::cancel_guard::CancelGuard;
 use crate::acts::events::SlotRequest;
-use crate::acts::pace::{Holders, Pace};
+use crate::acts::slot::{Acquire, Hold, Lease};
 use crate::acts::slot_attempts::{NO_WAIT, RetryBudget};
 use crate::acts::slot_queue::{
-    Answer, NotifyOnDrop, begin_wait, join, max_concurrent, place, turn,
+    Holders, NotifyOnDrop, Pace, begin_wait, join, max_concurrent, place, turn,
 };
 use crate::acts::transaction::commit_or_rollback;
-use crate::acts::waiting::{Attempt, Attempts, Waiting};
+use crate::acts::waiting::{Answer, Attempt, Attempts, Waiting};
 use crate::acts::work::Work;
 use crate::engine::HasEngine;
 use crate::link::depth::depth;
-use crate::pools::borrowed::{Borrowed, Connections, discard_if_unusable};
 use crate::pools::lender::Lender;
 use crate::pools::object_waits::Shared;
+use crate::pools::{Borrowed, Connections, discard_if_unusable};
 use crate::rt::caught;
 use crate::rt::stop_token::StopToken;
 use crate::{Error, LeaseOptions, Semaphore, Slot, Wait};
@@ -139,18 +139,17 @@ async fn poll<L: Lender, A: Acquire>(
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
     wait: Wait,
-    pace: Option<Pace>,
+    timing: Option<Pace>,
     acquire: A,
 ) -> Result<Granted<L, A>, Error> {
     let waiting = &begin_wait(semaphore, wait)?.stopped_by(stop);
     let max_concurrent = connections.max_concurrent(max_concurrent(semaphore));
     let mut attempts = Attempts::borrowing(waiting, place(semaphore));
-    let interval = pace.map(|pace| pace.interval);
     let mut pooled = PooledAttempt {
         connections,
         semaphore,
         waiting,
-        holders: Holders::new(pace),
+        holders: Holders::new(timing),
         acquire,
     };
     // It joins its queue when the database is known to the pool. Until then it queries first if nobody waits, and otherwise
@@ -160,7 +159,7 @@ async fn poll<L: Lender, A: Acquire>(
     if joins && !connections.is_identified() {
         queries_first = attempts.place.query_first(max_concurrent).await;
         if !queries_first {
-            attempts.waits();
+            attempts.has_begun = true;
         }
     }
     loop {
@@ -170,14 +169,8 @@ async fn poll<L: Lender, A: Acquire>(
             // When its time is up, it asks once, on its own.
             match identity.unwrap_or(Ok(None)) {
                 Ok(database) => {
-                    join(
-                        &mut attempts.place,
-                        semaphore,
-                        database,
-                        max_concurrent,
-                        interval,
-                        false,
-                    );
+                    let place = &mut attempts.place;
+                    join(place, semaphore, database, max_concurrent, timing, false);
                     joins = false;
                 }
                 Err(error) => {
@@ -189,13 +182,9 @@ async fn poll<L: Lender, A: Acquire>(
             }
         }
         let attempt = attempts.next().await?;
-        match pooled.run(attempt).await {
-            Ok(Answer::Granted(granted)) => {
-                attempts.granted();
-                return Ok(granted);
-            }
-            Ok(Answer::Refused { pause }) => attempts.refused(pause)?,
-            Err(error) => attempts.failed(error)?,
+        let answer = pooled.run(attempt).await;
+        if let Some(granted) = attempts.after(answer)? {
+            return Ok(granted);
         }
         queries_first = false;
     }
@@ -215,7 +204,7 @@ impl<L: Lender, A: Acquire> PooledAttempt<'_, L, A> {
         let conn = self.connections.borrow(waiting).await?;
         let attempt = Box::pin(self.attempt(conn, attempt));
         let answer = waiting.answer(L::Connection::IN_PROCESS, attempt).await;
-        answer.unwrap_or(Ok(Answer::Refused { pause: None }))
+        answer.unwrap_or(Ok(Answer::Continue(None)))
     }
 
     async fn attempt(
@@ -234,30 +223,28 @@ impl<L: Lender, A: Acquire> PooledAttempt<'_, L, A> {
         let look = holders.look(&mut *engine, semaphore, waiting, attempt);
         let pause = look.await;
         let pause = discard_if_unusable(&mut *engine, pause)?;
-        if pause.is_none() {
-            let budget = RetryBudget::of(waiting, attempt);
-            drop(engine);
-            if A::LEASES {
-                conn.begin_to_lease();
+        if pause.is_some() {
+            connections.refresh_identity(&mut *engine).await?;
+            return Ok(Answer::Continue(pause));
+        }
+        let budget = RetryBudget::of(waiting, attempt);
+        drop(engine);
+        if A::LEASES {
+            conn.begin_to_lease();
+        }
+        let mut engine = conn.engine()?;
+        let granted = acquire.attempt(&mut *engine, semaphore, waiting, budget);
+        let granted = granted.await;
+        match discard_if_unusable(&mut *engine, granted) {
+            Ok(Some(granted)) => {
+                drop(engine);
+                Ok(Answer::Break((granted, conn)))
             }
-            engine = conn.engine()?;
-            let granted = acquire.attempt(&mut *engine, semaphore, waiting, budget);
-            let granted = granted.await;
-            match discard_if_unusable(&mut *engine, granted) {
-                Ok(Some(granted)) => {
-                    drop(engine);
-                    return Ok(Answer::Granted((granted, conn)));
-                }
-                Ok(None) => {}
-                Err(error) => {
-                    if waiting.outlasts(&error) {
-                        connections.refresh_identity(&mut *engine).await?;
-                    }
-                    return Err(error);
-                }
+            Err(error) if !waiting.outlasts(&error) => Err(error),
+            refused => {
+                connections.refresh_identity(&mut *engine).await?;
+                refused.map(|_| Answer::Continue(None))
             }
         }
-        connections.refresh_identity(&mut *engine).await?;
-        Ok(Answer::Refused { pause })
     }
 }

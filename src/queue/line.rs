@@ -1,11 +1,10 @@
 //! The queue of one target, as a machine whose states change under the lock of [`Queues`](crate::queue::Queues).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::queue::MAX_POLL_INTERVAL;
-use crate::queue::fair_share::FairShare;
 use crate::rt::backoff;
 
 /// The pause of a waiter without a connection of its own while the query of another one is running, which may wait for a
@@ -87,14 +86,15 @@ impl Drop for Wakes {
     }
 }
 
-pub(crate) struct Line<T> {
-    pub(crate) target: T,
+pub(crate) struct Line {
+    pub(crate) target: String,
     pub(crate) waiters: BTreeMap<u64, Waiter>,
     /// How many of them query,
     querying: usize,
     /// and since when at least one does.
     querying_since: Option<Instant>,
-    longest_pauses: BTreeMap<Duration, usize>,
+    /// Those of the waiters, with their numbers.
+    longest_pauses: BTreeSet<(Duration, u64)>,
     /// The number of releases that no waiter was notified of, because none slept.
     pub(crate) unclaimed: u64,
     /// When a waiter was last called, from which the pause of the next one is counted. If one leaves before it has polled, the
@@ -115,14 +115,14 @@ pub(crate) struct Line<T> {
     pub(crate) refused_at: Option<Instant>,
 }
 
-impl<T> Line<T> {
-    pub(crate) fn new(target: T, now: Instant) -> Self {
+impl Line {
+    pub(crate) fn new(target: String, now: Instant) -> Self {
         Self {
             target,
             waiters: BTreeMap::new(),
             querying: 0,
             querying_since: None,
-            longest_pauses: BTreeMap::new(),
+            longest_pauses: BTreeSet::new(),
             unclaimed: 0,
             called_at: now,
             called: None,
@@ -152,10 +152,7 @@ impl<T> Line<T> {
             may_stall: false,
             failed: false,
         };
-        *self
-            .longest_pauses
-            .entry(options.longest_pause)
-            .or_default() += 1;
+        self.longest_pauses.insert((options.longest_pause, number));
         self.waiters.insert(number, waiter);
         self.set_state(number, state, now);
     }
@@ -165,12 +162,7 @@ impl<T> Line<T> {
         let waiter = self.waiters.remove(&number).expect("a waiter with a place");
         wakes.discard(waiter.waker);
         let longest_pause = waiter.options.longest_pause;
-        if let Some(count) = self.longest_pauses.get_mut(&longest_pause) {
-            *count -= 1;
-            if *count == 0 {
-                self.longest_pauses.remove(&longest_pause);
-            }
-        }
+        self.longest_pauses.remove(&(longest_pause, number));
         state
     }
 
@@ -214,19 +206,12 @@ impl<T> Line<T> {
         wakes.wakers.extend(self.waiter(number).waker.take());
     }
 
-    /// Hands a release over to the first sleeping waiter. Returns false if none sleeps.
-    pub(crate) fn hand_over(
-        &mut self,
-        released: Released,
-        now: Instant,
-        wakes: &mut Wakes,
-    ) -> bool {
-        let first = self.first();
-        match first {
+    /// Hands a release over to the first sleeping waiter.
+    pub(crate) fn hand_over(&mut self, released: Released, now: Instant, wakes: &mut Wakes) {
+        match self.first() {
             Some(number) => self.call(number, Some(released), now, wakes),
             None => self.unclaimed += 1,
         }
-        first.is_some()
     }
 
     pub(crate) fn release(
@@ -236,15 +221,12 @@ impl<T> Line<T> {
         now: Instant,
         wakes: &mut Wakes,
     ) {
-        let yields = match self.yield_until {
-            Some(_) => None,
-            None => share.yields(now, self.waiters.len()),
-        };
-        match yields {
-            Some(time) => self.yield_until = Some(now + time),
-            None => {
-                self.hand_over(released, now, wakes);
-            }
+        if self.yield_until.is_none()
+            && let Some(time) = share.yields(now, self.waiters.len())
+        {
+            self.yield_until = Some(now + time);
+        } else {
+            self.hand_over(released, now, wakes);
         }
     }
 
@@ -263,7 +245,7 @@ impl<T> Line<T> {
 
     pub(crate) fn due(&self) -> Option<Instant> {
         let first = self.waiters.get(&self.first()?)?;
-        let (longest_pause, _) = self.longest_pauses.first_key_value()?;
+        let (longest_pause, _) = self.longest_pauses.first()?;
         let begin = first.tried_at.max(Some(self.called_at))?;
         let mut polls = begin + first.pause.min(*longest_pause);
         if let Some(since) = self.querying_since
@@ -369,5 +351,43 @@ impl<T> Line<T> {
             }
         }
         failed
+    }
+}
+
+pub(crate) const RELEASES_PER_YIELD: u32 = 3;
+/// At most one part in this many of the time is yielded.
+const YIELD_TIME_DIVISOR: u32 = 20;
+
+/// The share of other processes in the releases of a name. Their waiters poll every 50 to 100 ms, as each of the `n` waiters here
+/// would without a queue: what is released would stay free for that time divided by `n`. Some releases are yielded to them, each
+/// for so long.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct FairShare {
+    releases: u32,
+    next_yield: Option<Instant>,
+}
+
+impl FairShare {
+    /// There is a release, and so many waiters here. Returns how long it is yielded to other processes, if it is.
+    pub(crate) fn yields(&mut self, now: Instant, waiting: usize) -> Option<Duration> {
+        self.releases = self.releases.saturating_add(1);
+        if self.releases < RELEASES_PER_YIELD || self.next_yield.is_some_and(|time| now < time) {
+            return None;
+        }
+        let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
+        let time = backoff::jittered(MAX_POLL_INTERVAL) / waiting.max(1);
+        self.releases = 0;
+        self.next_yield = Some(now + time * YIELD_TIME_DIVISOR);
+        Some(time)
+    }
+
+    /// Yields nothing for an hour.
+    #[cfg(test)]
+    pub(crate) fn never() -> Self {
+        let hour = Duration::from_secs(3600);
+        Self {
+            releases: 0,
+            next_yield: Some(Instant::now() + hour),
+        }
     }
 }

@@ -2,17 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::queue::MAX_POLL_INTERVAL;
 use crate::queue::line::{Line, Options, Released, State, Wakes, unreached_pause};
-use crate::queue::queues::{Key, Queues};
-use crate::rt;
-use crate::rt::backoff;
+use crate::queue::{MAX_POLL_INTERVAL, Queues};
 use crate::rt::permits::Permit;
-use crate::rt::stop_token::{StopOrEnd, StopToken, StopWatch};
-use crate::rt::{Event, Polled};
+use crate::rt::stop_token::{StopToken, StopWatch, stop_or_end};
+use crate::rt::{self, Polled, backoff};
 
 /// The shortest pause between two queries of the first waiter, before jitter.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -25,10 +21,10 @@ const MAX_IDLE: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 50
 /// process that was forked, or could not start a thread.
 const LONGEST_SLEEP: Duration = Duration::from_secs(10);
 
-pub(crate) struct Place<K: Key, T: Key> {
-    queues: Arc<Queues<K, T>>,
-    key: K,
-    position: Position<T>,
+pub(crate) struct Place {
+    queues: Arc<Queues>,
+    name: String,
+    position: Position,
     joined: Instant,
     /// The number of queries that were refused,
     refusals: u32,
@@ -44,7 +40,7 @@ pub(crate) struct Place<K: Key, T: Key> {
     ask_by: Option<Instant>,
 }
 
-enum Position<T> {
+enum Position {
     /// In no queue: it polls on its own.
     Alone,
     /// It queries before it knows its target.
@@ -59,16 +55,16 @@ enum Position<T> {
     },
     Queued {
         number: u64,
-        target: T,
+        target: String,
         connected: bool,
     },
 }
 
-impl<K: Key, T: Key> Queues<K, T> {
-    pub(crate) fn place(self: &Arc<Self>, key: K) -> Place<K, T> {
+impl Queues {
+    pub(crate) fn place(self: &Arc<Self>, name: impl Into<String>) -> Place {
         Place {
             queues: Arc::clone(self),
-            key,
+            name: name.into(),
             position: Position::Alone,
             joined: Instant::now(),
             refusals: 0,
@@ -83,7 +79,7 @@ impl<K: Key, T: Key> Queues<K, T> {
     }
 }
 
-impl<K: Key, T: Key> Place<K, T> {
+impl Place {
     /// Has the waiter query before it knows its target. Returns false if others wait for the name, or `max_concurrent` query
     /// that do not know theirs either.
     pub(crate) async fn query_first(&mut self, max_concurrent: usize) -> bool {
@@ -100,7 +96,7 @@ impl<K: Key, T: Key> Place<K, T> {
     async fn first_query(&mut self, once: bool, max_concurrent: usize, deadline: Instant) -> bool {
         // Counted before the query: a release after the query sees it.
         self.queues.waiting.fetch_add(1, Ordering::SeqCst);
-        let (number, releases, permits, others) = self.queues.enter(&self.key, |name, _| {
+        let (number, releases, permits, others) = self.queues.enter(&self.name, |name, _| {
             name.entered += 1;
             name.first_queries += usize::from(!once);
             name.next += 1;
@@ -129,7 +125,13 @@ impl<K: Key, T: Key> Place<K, T> {
 
     /// Joins the queue of its target. If all others in it query, and fewer than `max_concurrent`, it may query at once; not
     /// after a query that was refused.
-    pub(crate) fn join(&mut self, target: T, max_concurrent: usize, options: Options) {
+    pub(crate) fn join(
+        &mut self,
+        target: impl Into<String>,
+        max_concurrent: usize,
+        options: Options,
+    ) {
+        let target = target.into();
         let (number, missed_from) = match std::mem::replace(&mut self.position, Position::Alone) {
             Position::First {
                 number, releases, ..
@@ -142,7 +144,7 @@ impl<K: Key, T: Key> Place<K, T> {
         };
         // Of a query that was refused.
         let asked_at = self.asked_at.take().filter(|_| missed_from.is_some());
-        let (number, at_once) = self.queues.enter(&self.key, |name, now| {
+        let (number, at_once) = self.queues.enter(&self.name, |name, now| {
             if missed_from.is_some() {
                 name.entered -= 1;
                 name.first_queries -= 1;
@@ -222,35 +224,72 @@ impl<K: Key, T: Key> Place<K, T> {
         deadline: Option<Instant>,
         stop: Option<&StopToken>,
     ) -> Option<Released> {
-        let stop = StopWatch::new(stop);
         let released = match &self.position {
             _ if self.at_once => None,
             Position::Alone | Position::First { .. } => {
                 let end = Instant::now() + self.pause();
                 let end = Some(deadline.map_or(end, |deadline| deadline.min(end)));
-                rt::wait(StopOrEnd { stop, end }).await;
+                stop_or_end(stop, end).await;
                 None
             }
             Position::Queued { connected, .. } => {
                 let idle = connected.then_some(MAX_IDLE);
-                let turn = QueuedTurn {
-                    pause: self.pause(),
-                    may_stall: !rt::blocks().await,
-                    entered: false,
-                    look_at: Instant::now() + backoff::jittered(LONGEST_SLEEP),
-                    ends: [
-                        deadline,
-                        idle.map(|idle| Instant::now() + backoff::jittered(idle)),
-                    ],
-                    stop,
-                    place: self,
-                };
-                rt::wait(turn).await
+                let idle_until = idle.map(|idle| Instant::now() + backoff::jittered(idle));
+                self.queued_turn([deadline, idle_until], stop).await
             }
         };
         self.asked_at = Some(Instant::now());
         self.released = released.is_some();
         released
+    }
+
+    /// [`turn`](Self::turn) in a queue. `ends`: when it queries in any case, at the deadline and to use its connection.
+    async fn queued_turn(
+        &self,
+        ends: [Option<Instant>; 2],
+        stop: Option<&StopToken>,
+    ) -> Option<Released> {
+        let (pause, may_stall) = (self.pause(), !rt::blocks().await);
+        let mut entered = false;
+        let mut look_at = Instant::now() + backoff::jittered(LONGEST_SLEEP);
+        let mut stop = StopWatch::new(stop);
+        rt::wait(|waker| {
+            let stopped = stop.is_stopped(waker);
+            let polled = self.in_line(|line, number, now, wakes| {
+                if !std::mem::replace(&mut entered, true) {
+                    let waiter = line.waiter(number);
+                    waiter.pause = pause;
+                    waiter.may_stall = may_stall;
+                }
+                line.tick(now, wakes);
+                let ask_by = self
+                    .ask_by
+                    .filter(|_| !self.is_answered_by(line.refused_at));
+                let end = [ends[0], ends[1], ask_by].into_iter().flatten().min();
+                let is_over = stopped || end.is_some_and(|end| now >= end);
+                if now >= look_at {
+                    look_at = now + backoff::jittered(LONGEST_SLEEP);
+                }
+                let waiter = line.waiter(number);
+                match waiter.state {
+                    State::Sleeping if !is_over => {
+                        wakes.discard(waiter.waker.replace(waker.clone()));
+                        let until = Some(end.map_or(look_at, |end| end.min(look_at)));
+                        Polled::Pending { until }
+                    }
+                    State::Called(released) => {
+                        line.begin_query(number, now);
+                        Polled::Ready(released)
+                    }
+                    State::Sleeping | State::Querying { .. } => {
+                        line.begin_query(number, now);
+                        Polled::Ready(None)
+                    }
+                }
+            });
+            polled.expect("a queue with a waiter")
+        })
+        .await
     }
 
     fn pause(&self) -> Duration {
@@ -310,7 +349,7 @@ impl<K: Key, T: Key> Place<K, T> {
 
     /// Ends the wait after a query that succeeded. A waiter that was notified of no release lets the next one query, as there
     /// may be more.
-    pub(crate) fn granted(mut self) {
+    pub(crate) fn granted(&mut self) {
         self.leave(Outcome::Granted);
     }
 
@@ -322,7 +361,7 @@ impl<K: Key, T: Key> Place<K, T> {
             Position::Alone => return,
             Position::First { once, permit, .. } => {
                 let queried = permit.is_some();
-                self.queues.change(&self.key, |name, _, now, wakes| {
+                self.queues.change(&self.name, |name, _, now, wakes| {
                     name.entered -= 1;
                     name.first_queries -= usize::from(!once);
                     // Those that have joined meanwhile rely on its query.
@@ -334,7 +373,7 @@ impl<K: Key, T: Key> Place<K, T> {
                 });
             }
             Position::Queued { number, target, .. } => {
-                self.queues.change(&self.key, |name, _, now, wakes| {
+                self.queues.change(&self.name, |name, _, now, wakes| {
                     let line = name.line(&target);
                     let state = line.remove(number, now, wakes);
                     let left = match outcome {
@@ -367,12 +406,12 @@ impl<K: Key, T: Key> Place<K, T> {
 
     fn in_line<R>(
         &self,
-        change: impl FnOnce(&mut Line<T>, u64, Instant, &mut Wakes) -> R,
+        change: impl FnOnce(&mut Line, u64, Instant, &mut Wakes) -> R,
     ) -> Option<R> {
         let Position::Queued { number, target, .. } = &self.position else {
             return None;
         };
-        self.queues.change(&self.key, |name, _, now, wakes| {
+        self.queues.change(&self.name, |name, _, now, wakes| {
             change(name.line(target), *number, now, wakes)
         })
     }
@@ -384,62 +423,8 @@ enum Outcome {
     Unused,
 }
 
-impl<K: Key, T: Key> Drop for Place<K, T> {
+impl Drop for Place {
     fn drop(&mut self) {
         self.leave(Outcome::Unused);
-    }
-}
-
-struct QueuedTurn<'a, K: Key, T: Key> {
-    place: &'a Place<K, T>,
-    pause: Duration,
-    may_stall: bool,
-    entered: bool,
-    /// When it queries in any case: the deadline, and the time to use its connection.
-    ends: [Option<Instant>; 2],
-    look_at: Instant,
-    stop: StopWatch<'a>,
-}
-
-impl<K: Key, T: Key> Event for QueuedTurn<'_, K, T> {
-    type Value = Option<Released>;
-
-    fn poll(&mut self, waker: &Waker) -> Polled<Option<Released>> {
-        let stopped = self.stop.is_stopped(waker);
-        let entered = std::mem::replace(&mut self.entered, true);
-        let polled = self.place.in_line(|line, number, now, wakes| {
-            if !entered {
-                let waiter = line.waiter(number);
-                waiter.pause = self.pause;
-                waiter.may_stall = self.may_stall;
-            }
-            line.tick(now, wakes);
-            let ask_by = self.place.ask_by;
-            let ask_by = ask_by.filter(|_| !self.place.is_answered_by(line.refused_at));
-            let waiter = line.waiter(number);
-            let ends = [self.ends[0], self.ends[1], ask_by];
-            let end = ends.into_iter().flatten().min();
-            let is_over = stopped || end.is_some_and(|end| now >= end);
-            if now >= self.look_at {
-                self.look_at = now + backoff::jittered(LONGEST_SLEEP);
-            }
-            match waiter.state {
-                State::Sleeping if !is_over => {
-                    let last = waiter.waker.replace(waker.clone());
-                    wakes.discard(last);
-                    let until = Some(end.map_or(self.look_at, |end| end.min(self.look_at)));
-                    Polled::Pending { until }
-                }
-                State::Called(released) => {
-                    line.begin_query(number, now);
-                    Polled::Ready(released)
-                }
-                State::Sleeping | State::Querying { .. } => {
-                    line.begin_query(number, now);
-                    Polled::Ready(None)
-                }
-            }
-        });
-        polled.expect("a queue with a waiter")
     }
 }

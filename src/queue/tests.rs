@@ -1,14 +1,11 @@
 //! Tests of the queues.
 
 #[cfg(feature = "_async")]
-mod dropped;
-#[cfg(feature = "_async")]
 mod futures;
-mod pauses;
-mod targets;
-mod turns;
 #[cfg(feature = "_pool")]
-mod unreached;
+mod pauses;
+#[cfg(feature = "_pool")]
+mod turns;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,12 +13,11 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::queue::line::{Line, State};
+use crate::queue::line::{Line, State, Waiter};
 use crate::queue::{MAX_POLL_INTERVAL, Options, Place, Queues, Released};
 use crate::rt::block_on;
 
-type Test = Arc<Queues<&'static str, u8>>;
-type TestPlace = Place<&'static str, u8>;
+type Test = Arc<Queues>;
 
 const NAME: &str = "slots";
 const LIMIT: Duration = Duration::from_secs(20);
@@ -47,11 +43,7 @@ const PATIENT: Options = Options {
     longest_pause: HOUR,
 };
 
-trait Wait {
-    fn wait(&mut self, deadline: Option<Instant>) -> Option<Released>;
-}
-
-impl Wait for TestPlace {
+impl Place {
     fn wait(&mut self, deadline: Option<Instant>) -> Option<Released> {
         block_on(self.turn(deadline, None))
     }
@@ -61,7 +53,7 @@ fn queues() -> Test {
     Queues::new(false)
 }
 
-fn join_target(queues: &Test, target: u8, options: Options) -> TestPlace {
+fn join_target(queues: &Test, target: &str, options: Options) -> Place {
     let mut place = queues.place(NAME);
     if options.longest_pause == HOUR {
         place.refused(Some(HOUR));
@@ -70,12 +62,12 @@ fn join_target(queues: &Test, target: u8, options: Options) -> TestPlace {
     place
 }
 
-fn join(queues: &Test, options: Options) -> TestPlace {
-    join_target(queues, 0, options)
+fn join(queues: &Test, options: Options) -> Place {
+    join_target(queues, "", options)
 }
 
 /// One whose first query was refused. It is the first, and alone.
-fn refused(queues: &Test, options: Options) -> TestPlace {
+fn refused(queues: &Test, options: Options) -> Place {
     let mut place = join(queues, options);
     assert_eq!(place.wait(None), None);
     place.refused((options.longest_pause == HOUR).then_some(HOUR));
@@ -94,21 +86,26 @@ fn until(condition: impl Fn() -> bool) {
 }
 
 /// Looks at the only queue.
-fn in_line<R>(queues: &Test, look: impl FnOnce(&Line<u8>) -> R) -> R {
+fn in_line<R>(queues: &Test, look: impl FnOnce(&Line) -> R) -> R {
     let state = queues.lock();
     look(&state.names[NAME].lines[0])
 }
 
-fn asleep(queues: &Test) -> usize {
+fn count(queues: &Test, matches: impl Fn(&Waiter) -> bool) -> usize {
     in_line(queues, |line| {
         let waiters = line.waiters.values();
-        let asleep = |waiter: &&_| is_asleep(waiter);
-        waiters.filter(asleep).count()
+        waiters.filter(|waiter| matches(waiter)).count()
     })
 }
 
-fn is_asleep(waiter: &crate::queue::line::Waiter) -> bool {
-    waiter.state == State::Sleeping && waiter.waker.is_some()
+fn asleep(queues: &Test) -> usize {
+    count(queues, |waiter| {
+        waiter.state == State::Sleeping && waiter.waker.is_some()
+    })
+}
+
+fn awake(queues: &Test) -> usize {
+    count(queues, |waiter| waiter.state != State::Sleeping)
 }
 
 fn assert_empty(queues: &Test) {
@@ -126,7 +123,7 @@ fn release(queues: &Test) {
 }
 
 /// Waits on a thread, and sends the place when it has its turn.
-fn wait_on_thread(mut place: TestPlace, name: usize, turns: &Sender<(usize, TestPlace)>) {
+fn wait_on_thread(mut place: Place, name: usize, turns: &Sender<(usize, Place)>) {
     let turns = turns.clone();
     thread::spawn(move || {
         place.wait(None);

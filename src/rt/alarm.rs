@@ -4,8 +4,7 @@
 //! each watched its own time, each change would wake one of them, and one that is a future may be left alone by its
 //! application.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
 use std::thread;
@@ -29,30 +28,25 @@ static ALARMS: LazyLock<Option<&'static Alarms>> = LazyLock::new(|| {
 /// Calls this at the time, once, from another thread. Never, if that thread could not be started.
 pub(crate) fn call_at(time: Instant, call: impl FnOnce() + Send + 'static) {
     if let Some(alarms) = &*ALARMS {
-        alarms.add(Alarm {
-            time,
-            call: Box::new(call),
-        });
+        alarms.add(time, Box::new(call));
     }
 }
 
+type Call = Box<dyn FnOnce() + Send>;
+
 #[derive(Default)]
 struct Alarms {
-    pending: Mutex<BinaryHeap<Alarm>>,
-    /// The first of them is another one than before.
+    pending: Mutex<BTreeMap<Instant, Vec<Call>>>,
+    /// The first time of them is another one than before.
     changed: Condvar,
 }
 
-struct Alarm {
-    time: Instant,
-    call: Box<dyn FnOnce() + Send>,
-}
-
 impl Alarms {
-    fn add(&self, alarm: Alarm) {
+    fn add(&self, time: Instant, call: Call) {
         let mut pending = lock(&self.pending);
-        let is_first = pending.peek().is_none_or(|first| alarm.time < first.time);
-        pending.push(alarm);
+        let first = pending.first_key_value();
+        let is_first = first.is_none_or(|(first, _)| time < *first);
+        pending.entry(time).or_default().push(call);
         drop(pending);
         if is_first {
             self.changed.notify_one();
@@ -63,9 +57,8 @@ impl Alarms {
         let mut pending = lock(&self.pending);
         loop {
             let now = Instant::now();
-            let left = pending
-                .peek()
-                .map(|alarm| alarm.time.saturating_duration_since(now));
+            let first = pending.first_key_value();
+            let left = first.map(|(time, _)| time.saturating_duration_since(now));
             pending = match left {
                 None => self
                     .changed
@@ -76,9 +69,9 @@ impl Alarms {
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
                 Some(_) => {
-                    let alarm = pending.pop();
+                    let due = pending.pop_first();
                     drop(pending);
-                    if let Some(Alarm { call, .. }) = alarm {
+                    for call in due.into_iter().flat_map(|(_, calls)| calls) {
                         // The hook for panics has reported it.
                         let _ = catch_unwind(AssertUnwindSafe(call));
                     }
@@ -88,27 +81,6 @@ impl Alarms {
         }
     }
 }
-
-/// The earliest is the greatest.
-impl Ord for Alarm {
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.time.cmp(&self.time)
-    }
-}
-
-impl PartialOrd for Alarm {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Alarm {
-    fn eq(&self, other: &Self) -> bool {
-        self.time == other.time
-    }
-}
-
-impl Eq for Alarm {}
 
 #[cfg(test)]
 mod tests {

@@ -36,21 +36,3 @@ pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
         runtime.spawn(work);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc::channel;
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn work_is_done_without_a_runtime_of_the_caller() {
-        let (done, is_done) = channel();
-        spawn(async move {
-            done.send(17).expect("the test waits for it");
-        });
-        let answer = is_done.recv_timeout(Duration::from_secs(20));
-        assert_eq!(answer, Ok(17));
-    }
-}

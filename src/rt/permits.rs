@@ -2,13 +2,12 @@
 //! limit may change.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Instant;
 
-use crate::rt;
 use crate::rt::stop_token::{StopToken, StopWatch};
-use crate::rt::{Event, Polled};
+use crate::rt::{self, Polled, lock};
 
 #[derive(Default)]
 pub(crate) struct Permits(Mutex<State>);
@@ -38,7 +37,7 @@ impl Permits {
         stop: Option<&StopToken>,
     ) -> Option<Permit> {
         let number = {
-            let mut state = self.lock();
+            let mut state = lock(&self.0);
             state.limit = limit;
             if state.held < limit && state.waiters.is_empty() {
                 state.held += 1;
@@ -49,20 +48,33 @@ impl Permits {
             state.waiters.insert(number, Waiter::Waiting(None));
             number
         };
-        let turn = Turn {
-            permits: self,
-            number,
-            deadline,
-            stop: StopWatch::new(stop),
-        };
+        let mut stop = StopWatch::new(stop);
+        let _turn = Turn(self, number);
         // The limit may have become larger.
         self.hand_over();
-        rt::wait(turn).await
+        rt::wait(|waker| {
+            let is_over =
+                stop.is_stopped(waker) || deadline.is_some_and(|time| Instant::now() >= time);
+            let mut state = lock(&self.0);
+            let replaced = match state.waiters.get_mut(&number) {
+                Some(Waiter::Granted) => {
+                    state.waiters.remove(&number);
+                    return Polled::Ready(Some(Permit(Arc::clone(self))));
+                }
+                Some(Waiter::Waiting(last)) if !is_over => last.replace(waker.clone()),
+                Some(Waiter::Waiting(_)) | None => return Polled::Ready(None),
+            };
+            // Without the lock: a waker may own anything.
+            drop(state);
+            drop(replaced);
+            Polled::Pending { until: deadline }
+        })
+        .await
     }
 
     fn hand_over(&self) {
         let mut wakers = Vec::new();
-        let mut state = self.lock();
+        let mut state = lock(&self.0);
         while state.held < state.limit {
             let mut waiters = state.waiters.values_mut();
             let Some((waiter, waker)) = waiters.find_map(|waiter| match waiter {
@@ -84,12 +96,8 @@ impl Permits {
     }
 
     fn release(&self) {
-        self.lock().held -= 1;
+        lock(&self.0).held -= 1;
         self.hand_over();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -99,43 +107,15 @@ impl Drop for Permit {
     }
 }
 
-struct Turn<'a> {
-    permits: &'a Arc<Permits>,
-    number: u64,
-    deadline: Option<Instant>,
-    stop: StopWatch<'a>,
-}
-
-impl Event for Turn<'_> {
-    type Value = Option<Permit>;
-
-    fn poll(&mut self, waker: &Waker) -> Polled<Option<Permit>> {
-        let is_over =
-            self.stop.is_stopped(waker) || self.deadline.is_some_and(|time| Instant::now() >= time);
-        let mut state = self.permits.lock();
-        let replaced = match state.waiters.get_mut(&self.number) {
-            Some(Waiter::Granted) => {
-                state.waiters.remove(&self.number);
-                return Polled::Ready(Some(Permit(Arc::clone(self.permits))));
-            }
-            Some(Waiter::Waiting(last)) if !is_over => last.replace(waker.clone()),
-            Some(Waiter::Waiting(_)) | None => return Polled::Ready(None),
-        };
-        // Without the lock: a waker may own anything.
-        drop(state);
-        drop(replaced);
-        Polled::Pending {
-            until: self.deadline,
-        }
-    }
-}
+/// The turn of the waiter with this number, who leaves when it is dropped.
+struct Turn<'a>(&'a Permits, u64);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let waiter = self.permits.lock().waiters.remove(&self.number);
+        let waiter = lock(&self.0.0).waiters.remove(&self.1);
         // It has not used the permit that was handed over to it.
         if let Some(Waiter::Granted) = waiter {
-            self.permits.release();
+            self.0.release();
         }
     }
 }
@@ -143,12 +123,12 @@ impl Drop for Turn<'_> {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::{Context, Poll, Wake};
-    use std::thread;
+    use std::sync::atomic::Ordering;
+    use std::task::{Context, Poll};
 
     use super::*;
     use crate::rt::block_on;
+    use crate::rt::tests::Wakes;
 
     fn try_acquire(permits: &Arc<Permits>, limit: usize) -> Option<Permit> {
         block_on(permits.acquire(limit, Some(Instant::now()), None))
@@ -157,48 +137,16 @@ mod tests {
     #[test]
     fn permits_are_limited_and_return() {
         let permits = Arc::default();
-        let mut held: Vec<_> = (0..3).filter_map(|_| try_acquire(&permits, 3)).collect();
+        let mut held: Vec<_> = (0..5).map_while(|_| try_acquire(&permits, 3)).collect();
         assert_eq!(held.len(), 3);
-        assert!(try_acquire(&permits, 3).is_none());
-        assert!(permits.lock().waiters.is_empty(), "it has left");
+        assert!(lock(&permits.0).waiters.is_empty(), "the fourth has left");
         held.pop();
         held.extend(try_acquire(&permits, 3));
         assert_eq!(held.len(), 3);
+        held.extend((0..5).map_while(|_| try_acquire(&permits, 5)));
+        assert_eq!(held.len(), 5, "the limit has grown");
         held.clear();
-        assert_eq!(permits.lock().held, 0);
-    }
-
-    #[test]
-    fn limit_may_grow() {
-        let permits = Arc::default();
-        let held: Vec<_> = (0..5).map_while(|_| try_acquire(&permits, 3)).collect();
-        assert_eq!(held.len(), 3);
-        let more: Vec<_> = (0..5).map_while(|_| try_acquire(&permits, 5)).collect();
-        assert_eq!(more.len(), 2);
-    }
-
-    #[test]
-    fn stop_ends_a_wait() {
-        let permits = Arc::default();
-        let _held = try_acquire(&permits, 1).expect("free");
-        let stop = StopToken::new();
-        thread::scope(|scope| {
-            let waiter = scope.spawn(|| block_on(permits.acquire(1, None, Some(&stop))));
-            while permits.lock().waiters.is_empty() {
-                thread::yield_now();
-            }
-            stop.stop();
-            assert!(waiter.join().expect("no panic").is_none());
-        });
-    }
-
-    #[derive(Default)]
-    struct Wakes(AtomicUsize);
-
-    impl Wake for Wakes {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::SeqCst);
-        }
+        assert_eq!(lock(&permits.0).held, 0);
     }
 
     #[cfg(feature = "_async")]
@@ -231,7 +179,7 @@ mod tests {
         drop(held);
         assert_eq!([0, 1, 2].map(count), [1, 1, 1]);
         assert!(third.as_mut().poll(&mut three).is_ready());
-        assert_eq!(permits.lock().held, 0);
+        assert_eq!(lock(&permits.0).held, 0);
     }
 
     #[cfg(feature = "_async")]
@@ -241,11 +189,9 @@ mod tests {
         let permits = Arc::default();
         let _held = try_acquire(&permits, 1).expect("free");
         let stop = StopToken::new();
-        let calls = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&calls);
-        let _registration = stop.on_stop(move || {
-            count.fetch_add(1, Ordering::SeqCst);
-        });
+        let calls: Arc<Wakes> = Arc::default();
+        let other = Waker::from(Arc::clone(&calls));
+        let _registration = stop.on_stop(&other);
         let woken = Arc::new(Wakes::default());
         let waker = Waker::from(Arc::clone(&woken));
         let mut context = Context::from_waker(&waker);
@@ -263,27 +209,7 @@ mod tests {
                 Poll::Ready(None)
             ));
         }
-        assert_eq!(calls.load(Ordering::SeqCst), 1);
+        assert_eq!(calls.0.load(Ordering::SeqCst), 1);
         assert_eq!(woken.0.load(Ordering::SeqCst), WAITERS);
-    }
-
-    #[test]
-    fn threads_never_hold_more() {
-        let permits: Arc<Permits> = Arc::default();
-        let holders = AtomicUsize::new(0);
-        thread::scope(|scope| {
-            for _ in 0..16 {
-                scope.spawn(|| {
-                    for _ in 0..500 {
-                        let held = block_on(permits.acquire(3, None, None));
-                        assert!(holders.fetch_add(1, Ordering::SeqCst) < 3);
-                        holders.fetch_sub(1, Ordering::SeqCst);
-                        drop(held.expect("no limit"));
-                    }
-                });
-            }
-        });
-        let state = permits.lock();
-        assert!(state.waiters.is_empty() && state.held == 0);
     }
 }

@@ -1,13 +1,13 @@
 //! A flag that ends waits.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::rt;
-use crate::rt::{Event, Polled};
+use crate::rt::{self, Polled, lock};
 
 /// A flag that ends the waits of a `LockPool` or a `SlotRenewer` when it is stopped: because the client of a request has hung
 /// up, or the process is to end. Clones are the same token, which stays stopped. A wait that begins then ends at once.
@@ -56,23 +56,16 @@ pub struct StopToken(Arc<State>);
 
 #[derive(Default)]
 struct State {
-    stopped: AtomicBool,
-    callbacks: Mutex<Callbacks>,
-    /// Removes a child from its parent.
-    parent: Option<Registration>,
+    is_stopped: AtomicBool,
+    waiters: Mutex<Waiters>,
+    parent: Option<StopToken>,
 }
 
 #[derive(Default)]
-struct Callbacks {
+struct Waiters {
     next: u64,
-    by_number: BTreeMap<u64, Callback>,
-}
-
-#[derive(Clone)]
-enum Callback {
-    Wake(Arc<dyn Fn() + Send + Sync>),
-    /// Not a call of its stop: a chain of children may be longer than the stack allows.
-    Stop(Weak<State>),
+    /// Of those that wait on this token, or on a child of it.
+    by_number: BTreeMap<u64, Waker>,
 }
 
 impl StopToken {
@@ -84,27 +77,32 @@ impl StopToken {
     /// Creates a token that is stopped when this one is stopped. Stopping the child does not stop this one.
     #[must_use]
     pub fn child(&self) -> Self {
-        let child = Arc::new_cyclic(|child| State {
-            stopped: AtomicBool::default(),
-            callbacks: Mutex::default(),
-            parent: Some(self.register(Callback::Stop(Weak::clone(child)))),
-        });
-        // The parent may have been stopped before the child was complete.
-        if self.is_stopped() {
-            child.stop();
-        }
-        Self(child)
+        Self(Arc::new(State {
+            is_stopped: AtomicBool::default(),
+            waiters: Mutex::default(),
+            parent: Some(self.clone()),
+        }))
     }
 
     /// Stops the token, and wakes all that wait on it. Returns without waiting for them.
     #[doc(alias("cancel"))]
     pub fn stop(&self) {
-        self.0.stop();
+        if self.0.is_stopped.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        // Without the lock: a waker may run anything.
+        let wakers: Vec<Waker> = lock(&self.0.waiters).by_number.values().cloned().collect();
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Returns whether the token is stopped.
     pub fn is_stopped(&self) -> bool {
-        self.0.stopped.load(Ordering::SeqCst)
+        let mut tokens = self.with_ancestors();
+        tokens.any(|token| token.0.is_stopped.load(Ordering::SeqCst))
+    }
+
+    fn with_ancestors(&self) -> impl Iterator<Item = &Self> {
+        iter::successors(Some(self), |&token| token.0.parent.as_ref())
     }
 
     /// Blocks the thread for `duration`, and returns true; or false as soon as the token is stopped, or if it was before. The
@@ -147,11 +145,7 @@ impl StopToken {
     }
 
     pub(crate) async fn pause(&self, time: Duration) {
-        rt::wait(StopOrEnd {
-            stop: StopWatch::new(Some(self)),
-            end: Instant::now().checked_add(time),
-        })
-        .await;
+        stop_or_end(Some(self), Instant::now().checked_add(time)).await;
     }
 
     /// Returns a guard that stops the token when it is dropped. Keep it in the future of an asynchronous handler: it is
@@ -160,61 +154,23 @@ impl StopToken {
         StopOnDrop(self.clone())
     }
 
-    /// Has `wake` called when the token is stopped, until the registration is dropped; or at once, if it is stopped. Once:
-    /// [`stop`](Self::stop) sets the flag before it takes the lock, so either this sees the flag, or that sees the callback.
-    /// The call may overlap with this one, and with the drop of the registration.
-    pub(crate) fn on_stop(&self, wake: impl Fn() + Send + Sync + 'static) -> Registration {
-        self.register(Callback::Wake(Arc::new(wake)))
-    }
-
-    fn register(&self, callback: Callback) -> Registration {
-        let mut callbacks = self.0.lock();
-        let number = callbacks.next;
-        callbacks.next += 1;
-        if self.is_stopped() {
-            drop(callbacks);
-            // Not those of others: each of them was called, or is about to be. A child that is not complete yet stops itself.
-            if let Callback::Wake(wake) = callback {
-                wake();
-            }
+    /// Has `waker` woken when this token, and not a parent, is stopped, until the registration is dropped; or at once, if it is
+    /// stopped. Once: [`stop`](Self::stop) sets the flag before it takes the lock, so either this sees the flag, or that sees the
+    /// waker. The call may overlap with this one, and with the drop of the registration.
+    pub(crate) fn on_stop(&self, waker: &Waker) -> Registration {
+        let mut waiters = lock(&self.0.waiters);
+        let number = waiters.next;
+        waiters.next += 1;
+        if self.0.is_stopped.load(Ordering::SeqCst) {
+            drop(waiters);
+            waker.wake_by_ref();
         } else {
-            callbacks.by_number.insert(number, callback);
+            waiters.by_number.insert(number, waker.clone());
         }
         Registration {
-            token: Arc::clone(&self.0),
+            token: self.clone(),
             number,
         }
-    }
-}
-
-impl State {
-    fn stop(&self) {
-        let mut children = Vec::new();
-        self.stop_alone(&mut children);
-        while let Some(child) = children.pop() {
-            child.stop_alone(&mut children);
-        }
-    }
-
-    fn stop_alone(&self, children: &mut Vec<Arc<Self>>) {
-        let was_stopped = self.stopped.swap(true, Ordering::SeqCst);
-        if was_stopped {
-            return;
-        }
-        // Without the lock: a callback may drop the last clone of a child, which removes itself.
-        let callbacks: Vec<_> = self.lock().by_number.values().cloned().collect();
-        for callback in callbacks {
-            match callback {
-                Callback::Wake(wake) => wake(),
-                Callback::Stop(child) => children.extend(child.upgrade()),
-            }
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Callbacks> {
-        self.callbacks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -222,10 +178,8 @@ impl State {
 impl Drop for State {
     fn drop(&mut self) {
         let mut parent = self.parent.take();
-        while let Some(registration) = parent {
-            let token = Arc::clone(&registration.token);
-            drop(registration);
-            parent = Arc::into_inner(token).and_then(|mut token| token.parent.take());
+        while let Some(StopToken(state)) = parent {
+            parent = Arc::into_inner(state).and_then(|mut state| state.parent.take());
         }
     }
 }
@@ -239,29 +193,29 @@ impl std::fmt::Debug for StopToken {
 }
 
 pub(crate) struct Registration {
-    token: Arc<State>,
+    token: StopToken,
     number: u64,
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let callback = self.token.lock().by_number.remove(&self.number);
-        // Without the lock: it may own the last clone of a child, which removes itself.
-        drop(callback);
+        let waker = lock(&self.token.0.waiters).by_number.remove(&self.number);
+        // Without the lock: it may own anything.
+        drop(waker);
     }
 }
 
 pub(crate) struct StopWatch<'a> {
     stop: Option<&'a StopToken>,
-    /// Wakes the thread or task that waits, by this waker.
-    registration: Option<(Waker, Registration)>,
+    /// Wake the thread or task that waits, by this waker.
+    registered: Option<(Waker, Vec<Registration>)>,
 }
 
 impl<'a> StopWatch<'a> {
     pub(crate) fn new(stop: Option<&'a StopToken>) -> Self {
         Self {
             stop,
-            registration: None,
+            registered: None,
         }
     }
 
@@ -271,31 +225,27 @@ impl<'a> StopWatch<'a> {
         let Some(stop) = self.stop else {
             return false;
         };
-        let registered = self.registration.as_ref();
-        if !stop.is_stopped() && !registered.is_some_and(|(last, _)| last.will_wake(waker)) {
-            let woken = waker.clone();
-            let registration = stop.on_stop(move || woken.wake_by_ref());
-            self.registration = Some((waker.clone(), registration));
+        let last = self.registered.as_ref().map(|(last, _)| last);
+        if !stop.is_stopped() && !last.is_some_and(|last| last.will_wake(waker)) {
+            let tokens = stop.with_ancestors();
+            let registrations = tokens.map(|token| token.on_stop(waker)).collect();
+            self.registered = Some((waker.clone(), registrations));
         }
         stop.is_stopped()
     }
 }
 
-pub(crate) struct StopOrEnd<'a> {
-    pub(crate) stop: StopWatch<'a>,
-    pub(crate) end: Option<Instant>,
-}
-
-impl Event for StopOrEnd<'_> {
-    type Value = ();
-
-    fn poll(&mut self, waker: &Waker) -> Polled<()> {
-        let has_ended = self.end.is_some_and(|end| Instant::now() >= end);
-        if has_ended || self.stop.is_stopped(waker) {
+/// Waits until the token is stopped, or until `end`.
+pub(crate) async fn stop_or_end(stop: Option<&StopToken>, end: Option<Instant>) {
+    let mut stop = StopWatch::new(stop);
+    rt::wait(|waker| {
+        let has_ended = end.is_some_and(|end| Instant::now() >= end);
+        if has_ended || stop.is_stopped(waker) {
             return Polled::Ready(());
         }
-        Polled::Pending { until: self.end }
-    }
+        Polled::Pending { until: end }
+    })
+    .await;
 }
 
 /// Stops a [`StopToken`] when it is dropped; see [`StopToken::stop_on_drop`].
@@ -311,58 +261,65 @@ impl Drop for StopOnDrop {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Duration;
+    use std::task::Wake;
 
-    use super::StopToken;
+    use super::*;
+    use crate::rt::tests::Wakes;
 
-    #[test]
-    fn callback_may_own_the_last_clone_of_a_child() {
-        let token = StopToken::new();
-        let child = token.child();
-        let registration = token.on_stop(move || child.stop());
-        drop(registration);
-        token.stop();
+    fn counted() -> (Arc<Wakes>, Waker) {
+        let wakes: Arc<Wakes> = Arc::default();
+        (Arc::clone(&wakes), wakes.into())
     }
 
     #[test]
-    fn stop_calls_each_registered_callback_and_no_dropped_one() {
+    fn waker_may_own_a_registration() {
+        struct Owner {
+            _registration: Registration,
+        }
+
+        impl Wake for Owner {
+            fn wake(self: Arc<Self>) {}
+        }
+
         let token = StopToken::new();
-        let calls = Arc::new(AtomicUsize::new(0));
-        let count = |calls: &Arc<AtomicUsize>| {
-            let calls = Arc::clone(calls);
-            move || {
-                calls.fetch_add(1, Ordering::SeqCst);
-            }
+        let owner = || {
+            Waker::from(Arc::new(Owner {
+                _registration: token.on_stop(Waker::noop()),
+            }))
         };
-        let _kept = token.on_stop(count(&calls));
-        drop(token.on_stop(count(&calls)));
-        token.clone().stop();
-        assert_eq!(calls.load(Ordering::SeqCst), 1);
+        drop(token.on_stop(&owner()));
+        let _last = token.on_stop(&owner());
         token.stop();
-        assert_eq!(calls.load(Ordering::SeqCst), 1, "stopped before");
-        let _late = token.on_stop(count(&calls));
-        assert_eq!(calls.load(Ordering::SeqCst), 2, "the new one only");
     }
 
     #[test]
-    fn callback_that_is_registered_during_a_stop_is_called_once() {
+    fn stop_wakes_each_registered_waker_and_no_dropped_one() {
+        let token = StopToken::new();
+        let (calls, waker) = counted();
+        let _kept = token.on_stop(&waker);
+        drop(token.on_stop(&waker));
+        token.clone().stop();
+        assert_eq!(calls.0.load(Ordering::SeqCst), 1);
+        token.stop();
+        assert_eq!(calls.0.load(Ordering::SeqCst), 1, "stopped before");
+        let _late = token.on_stop(&waker);
+        assert_eq!(calls.0.load(Ordering::SeqCst), 2, "the new one only");
+    }
+
+    #[test]
+    fn waker_that_is_registered_during_a_stop_is_woken_once() {
         for _ in 0..1000 {
             let token = StopToken::new();
-            let calls = Arc::new(AtomicUsize::new(0));
+            let (calls, waker) = counted();
             std::thread::scope(|scope| {
                 scope.spawn(|| token.stop());
-                let count = Arc::clone(&calls);
-                let registration = token.on_stop(move || {
-                    count.fetch_add(1, Ordering::SeqCst);
-                });
-                while calls.load(Ordering::SeqCst) == 0 {
+                let registration = token.on_stop(&waker);
+                while calls.0.load(Ordering::SeqCst) == 0 {
                     std::thread::yield_now();
                 }
                 drop(registration);
             });
-            assert_eq!(calls.load(Ordering::SeqCst), 1);
+            assert_eq!(calls.0.load(Ordering::SeqCst), 1);
         }
     }
 
@@ -389,8 +346,8 @@ mod tests {
         }
         parent.stop();
         assert!(last.is_stopped());
+        // Nor does its end overflow the stack.
         drop(last);
-        assert!(parent.0.lock().by_number.is_empty());
     }
 
     #[test]
@@ -403,5 +360,19 @@ mod tests {
             assert!(!sleeper.join().expect("no panic"));
         });
         assert!(!token.sleep(Duration::ZERO), "stopped before");
+    }
+
+    #[test]
+    fn stop_ends_the_sleep_of_a_grandchild() {
+        let token = StopToken::new();
+        let grandchild = token.child().child();
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| grandchild.sleep(Duration::MAX));
+            while lock(&token.0.waiters).by_number.is_empty() {
+                std::thread::yield_now();
+            }
+            token.stop();
+            assert!(!sleeper.join().expect("no panic"));
+        });
     }
 }

@@ -14,16 +14,16 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 #[cfg(feature = "_async_pool")]
 use crate::rt::background;
-use crate::rt::stop_token::{StopOrEnd, StopWatch};
-use crate::rt::{Event, Polled, lock};
+use crate::rt::stop_token::stop_or_end;
+use crate::rt::{Polled, lock};
 
-pub(crate) async fn wait<E: Event>(event: &mut E) -> E::Value {
+pub(crate) async fn wait<T>(mut poll: impl FnMut(&Waker) -> Polled<T> + Send) -> T {
     let mut timer = pin!(None::<Sleep>);
     #[cfg(feature = "_async_pool")]
     let mut apart = None::<(Instant, oneshot::Receiver<()>)>;
     poll_fn(|context| {
         loop {
-            let time = match event.poll(context.waker()) {
+            let time = match poll(context.waker()) {
                 Polled::Ready(value) => return Poll::Ready(value),
                 Polled::Pending { until: None } => return Poll::Pending,
                 Polled::Pending { until: Some(time) } => Instant::from_std(time),
@@ -74,11 +74,8 @@ pub(crate) async fn answers_within<T: Send>(
             }
             work.as_mut().poll(&mut Context::from_waker(&waker))
         });
-        let mut timer = StopOrEnd {
-            stop: StopWatch::new(None),
-            end: Some(end),
-        };
-        if let Either::Left((answer, _)) = select(watched, pin!(wait(&mut timer))).await {
+        let timer = pin!(stop_or_end(None, Some(end)));
+        if let Either::Left((answer, _)) = select(watched, timer).await {
             return Some(answer);
         }
         if silence.is_zero() || last + silence <= end {
@@ -121,37 +118,31 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::rt::wait;
 
-    /// Ready at the last of these times, of which it returns one after the other. Returns how often it was polled.
-    struct At {
-        times: Vec<time::Instant>,
-        polls: usize,
-    }
-
-    impl Event for At {
-        type Value = usize;
-
-        fn poll(&mut self, _: &Waker) -> Polled<usize> {
-            self.polls += 1;
+    /// Waits for the last of the times in so many milliseconds from `started`, one after the other. Returns how often it polled.
+    async fn polls_until(started: time::Instant, millis: &[u64]) -> usize {
+        let mut times: Vec<_> = millis
+            .iter()
+            .map(|millis| started + Duration::from_millis(*millis))
+            .collect();
+        let mut polls = 0;
+        wait(|_| {
+            polls += 1;
             let now = time::Instant::now();
-            self.times.retain(|time| *time > now);
-            match self.times.first() {
-                None => Polled::Ready(self.polls),
+            times.retain(|time| *time > now);
+            match times.first() {
+                None => Polled::Ready(()),
                 Some(time) => Polled::Pending { until: Some(*time) },
             }
-        }
+        })
+        .await;
+        polls
     }
 
     #[tokio::test]
     async fn task_waits_until_the_time_of_the_event_also_when_that_changes() {
         let started = time::Instant::now();
-        let times = [3, 20, 40].map(|millis| started + Duration::from_millis(millis));
-        let event = At {
-            times: times.into(),
-            polls: 0,
-        };
-        let polls = wait(event).await;
+        let polls = polls_until(started, &[3, 20, 40]).await;
         assert!(started.elapsed() >= Duration::from_millis(40));
         assert!(polls <= 4, "{polls} for 3 times");
     }
@@ -188,13 +179,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn wait_takes_its_time_where_the_clock_of_the_runtime_is_paused() {
         let started = time::Instant::now();
-        let times = [50, 200].map(|millis| started + Duration::from_millis(millis));
-        let event = At {
-            times: times.into(),
-            polls: 0,
-        };
         let hour = Duration::from_secs(3600);
-        let (polls, ()) = tokio::join!(wait(event), sleep(hour));
+        let (polls, ()) = tokio::join!(polls_until(started, &[50, 200]), sleep(hour));
         assert!(started.elapsed() >= Duration::from_millis(200));
         assert!(polls <= 20, "{polls} for 2 times");
     }

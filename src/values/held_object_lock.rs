@@ -1,5 +1,10 @@
 //! Held object locks, their holders and waiters.
 
+#![cfg_attr(
+    not(any(feature = "_postgres", feature = "_mysql")),
+    allow(dead_code, reason = "SQLite shows no locks")
+)]
+
 use std::cmp::Reverse;
 use std::time::Duration;
 
@@ -25,11 +30,12 @@ pub struct LockWaiter {
     pub session: LockSession,
     /// The time when the wait began, by the database's clock. `None` if the server does not show it.
     pub waiting_since: Option<DateTime<Utc>>,
-    /// How long it had waited when the server was asked, by the database's clock.
+    /// How long it had waited when the server was asked.
     pub waited: Option<Duration>,
 }
 
-/// A session of the database, and its transaction. What the server does not show to this user is `None`.
+/// A session of the database, and its transaction. What the server does not show to this user is `None`. Times are those of the
+/// database's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockSession {
@@ -42,17 +48,13 @@ pub struct LockSession {
     pub host: Option<String>,
     /// PostgreSQL: the session's `application_name`. MySQL and MariaDB have none.
     pub application: Option<String>,
-    /// The time when the transaction began, by the database's clock. Its locks were granted later.
+    /// The time when the transaction began. Its locks were granted later.
     pub started_at: Option<DateTime<Utc>>,
-    /// How long the transaction had been open when the server was asked, by the database's clock.
+    /// How long the transaction had been open when the server was asked.
     pub open_for: Option<Duration>,
 }
 
 /// A time of the database, and the time that has passed since, at `now_us`. Both are microseconds since 1970 UTC.
-#[cfg_attr(
-    not(any(feature = "_postgres", feature = "_mysql")),
-    allow(dead_code, reason = "SQLite shows no locks")
-)]
 pub(crate) fn since(
     time_us: Option<i64>,
     now_us: i64,
@@ -64,10 +66,6 @@ pub(crate) fn since(
     )
 }
 
-#[cfg_attr(
-    not(any(feature = "_postgres", feature = "_mysql")),
-    allow(dead_code, reason = "SQLite shows no locks")
-)]
 impl LockWaiter {
     pub(crate) fn new(session: LockSession, since_us: Option<i64>, now_us: i64) -> Self {
         let (waiting_since, waited) = since(since_us, now_us);

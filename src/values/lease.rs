@@ -5,6 +5,8 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use crate::Error;
+#[cfg(any(feature = "_mysql", feature = "_pool"))]
+use crate::Slot;
 use crate::error::NameKind;
 use crate::error::limits::{LONGEST_LEASE, SHORTEST_LEASE};
 
@@ -14,16 +16,14 @@ use crate::error::limits::{LONGEST_LEASE, SHORTEST_LEASE};
 /// microseconds (SQLite's clock counts milliseconds) and ranges from
 /// [`SHORTEST_LEASE`](crate::limits::SHORTEST_LEASE) to [`LONGEST_LEASE`](crate::limits::LONGEST_LEASE).
 ///
-/// Choose one that is longer than the longest pause of a healthy holder between two renewals (a slow query, a fail-over), and not
-/// longer than other servers can wait after the holder has crashed. A `SlotRenewer` renews all its slots together, three times in
-/// the shortest of their leases.
+/// [How long](https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md#how-long-a-lease) is in the guide. A
+/// `SlotRenewer` renews at a third of the shortest lease.
 ///
 /// ```
 /// use diesel_locks::LeaseOptions;
 /// use std::time::Duration;
 ///
-/// // A job that a timer starts once a minute on each of three servers, whose clocks differ by less than 20 s. If one
-/// // crashes in the job, another one runs it a minute later.
+/// // For a job that a timer starts once a minute on each server: one of them runs it.
 /// let lease = LeaseOptions::new(Duration::from_secs(50))
 ///     .hold_at_least(Duration::from_secs(20))
 ///     .holder("node-2");
@@ -57,11 +57,10 @@ impl LeaseOptions {
     }
 
     /// Sets a minimum hold time, at most the lease: the slot stays unavailable for this time after the grant, even if it is
-    /// released earlier, unless by [`force_release_all`](crate::SemaphoreExt::force_release_all).
-    ///
-    /// With a semaphore of one permit, one of all servers whose timers fire within this time runs the job, which is not repeated
-    /// within it if it fails. Choose it longer than the servers' clocks differ, and shorter than the timer's period; and a lease
-    /// that is shorter than the period too, renewed while the job runs, since a server that crashes keeps the slot until it expires.
+    /// released earlier, unless by [`force_release_all`](crate::SemaphoreExt::force_release_all). So, with one permit, one of all
+    /// servers whose timers fire within this time [runs a
+    /// job](https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md#a-job-that-one-server-is-to-run). If it crashes,
+    /// it keeps the slot until the lease expires.
     #[doc(alias("lockAtLeastFor", "lock_at_least_for", "ShedLock", "debounce"))]
     pub fn hold_at_least(mut self, duration: Duration) -> Self {
         self.hold_at_least = duration;
@@ -133,7 +132,22 @@ pub struct RenewalRequest {
     pub(crate) semaphore: String,
     pub(crate) number: i32,
     pub(crate) token: [u8; 16],
+    pub(crate) fence: i64,
     pub(crate) lease_us: i64,
+}
+
+#[cfg(any(feature = "_mysql", feature = "_pool"))]
+impl RenewalRequest {
+    /// A request to renew a slot, or, with any lease, to release it.
+    pub(crate) fn new(slot: &Slot, lease_us: i64) -> Self {
+        Self {
+            semaphore: slot.semaphore.clone(),
+            number: slot.number_i32(),
+            token: slot.token.into_bytes(),
+            fence: slot.fence,
+            lease_us,
+        }
+    }
 }
 
 #[cfg(any(feature = "_mysql", feature = "_sqlite"))]
@@ -143,7 +157,9 @@ impl RenewalRequest {
     pub(crate) fn as_json(leases: &[Self]) -> String {
         Self::as_json_with(leases, |json, name| {
             json.push('"');
-            push_hexadecimal(json, name.as_bytes());
+            for byte in name.bytes() {
+                let _ = write!(json, "{byte:02x}");
+            }
             json.push('"');
         })
     }
@@ -156,26 +172,21 @@ impl RenewalRequest {
 
     fn as_json_with(leases: &[Self], push_name: fn(&mut String, &str)) -> String {
         let mut json = String::from("[");
-        for (position, lease) in leases.iter().enumerate() {
-            if position > 0 {
+        for lease in leases {
+            if json.len() > 1 {
                 json.push(',');
             }
             json.push_str("{\"name\":");
             push_name(&mut json, &lease.semaphore);
-            json.push_str(",\"token\":\"");
-            push_hexadecimal(&mut json, &lease.token);
-            let (number, lease_us) = (lease.number, lease.lease_us);
-            let _ = write!(json, "\",\"number\":{number},\"lease_us\":{lease_us}}}");
+            let (number, fence, lease_us) = (lease.number, lease.fence, lease.lease_us);
+            let token = u128::from_be_bytes(lease.token);
+            let _ = write!(
+                json,
+                ",\"token\":\"{token:032x}\",\"number\":{number},\"fence\":{fence},\"lease_us\":{lease_us}}}"
+            );
         }
         json.push(']');
         json
-    }
-}
-
-#[cfg(any(feature = "_mysql", feature = "_sqlite"))]
-fn push_hexadecimal(json: &mut String, bytes: &[u8]) {
-    for byte in bytes {
-        let _ = write!(json, "{byte:02x}");
     }
 }
 

@@ -4,11 +4,9 @@ use crate::Error;
 use crate::error::NameKind;
 use crate::error::limits;
 
-/// Which semaphores, slots or sequences to list, and at most how many.
-///
-/// The argument of [`semaphores`](crate::InspectExt::semaphores), [`held_slots`](crate::InspectExt::held_slots) and
-/// [`sequences`](crate::InspectExt::sequences). Texts are compared and ordered as bytes: `a` does not match `A`, and `%` and `_`
-/// mean themselves.
+/// Which [semaphores](crate::InspectExt::semaphores), [held slots](crate::InspectExt::held_slots) or
+/// [sequences](crate::InspectExt::sequences) to list, and at most how many. Texts are compared and ordered as bytes: `a` does not
+/// match `A`, and `%` and `_` mean themselves.
 ///
 /// ```
 /// use diesel_locks::ListOptions;
@@ -49,16 +47,15 @@ impl ListOptions {
         self
     }
 
-    /// Selects sequences whose key begins with this text; not semaphores, which have none.
-    ///
-    /// Together with [`name`](Self::name) an index finds them. Otherwise all sequences that the other filters select are read.
+    /// Selects sequences whose key begins with this text: with [`name`](Self::name) by an index, otherwise by reading all that the
+    /// other filters select. Has no effect on semaphores, which have no keys.
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.key_prefix = prefix.into();
         self
     }
 
-    /// Sets the largest number of rows, 1 to [`MAX_LISTED`](crate::limits::MAX_LISTED). Without it the list has
-    /// 100 rows, but all held slots of one semaphore ([`name`](Self::name)).
+    /// Sets the largest number of rows, 1 to [`MAX_LISTED`](crate::limits::MAX_LISTED). The default is 100; all for the held slots
+    /// of one semaphore ([`name`](Self::name)).
     pub const fn limit(mut self, limit: u32) -> Self {
         self.limit = Some(limit);
         self

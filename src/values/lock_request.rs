@@ -1,42 +1,166 @@
-//! A request for locks: the objects, how long to wait, the retention of the rows; and its outcome.
+//! A request for locks: the ids of the objects, how long to wait, the retention of the rows; and its outcome.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::error::InvalidObjectId;
 use crate::error::limits::{MAX_KEPT_IDS, NAMED_IDS};
-use crate::{Error, ObjectId, Wait};
+use crate::{Error, Wait};
+
+/// The id of a business object that can be locked, which need not exist in any table.
+///
+/// A string of 1 to [`MAX_ID_CHARS`](crate::limits::MAX_ID_CHARS) (255) characters without NUL, checked when it is used
+/// ([`Error::InvalidObjectId`](crate::Error::InvalidObjectId)). Ids are compared as bytes: `a`, `A`, `á` and `a ` are four objects,
+/// and so are two Unicode encodings of one letter. On PostgreSQL the session's `client_encoding` must be UTF8, as Diesel sets it.
+///
+/// Share the entity's name as a constant: applications exclude each other only if they use the same text.
+///
+/// ```
+/// use diesel_locks::ObjectId;
+///
+/// let bond = ObjectId::new("BondBO", "DK0015966592");
+/// assert_eq!(bond.as_str(), "BondBO:DK0015966592");
+/// assert_eq!(bond, ObjectId::from("BondBO:DK0015966592"));
+/// assert!(ObjectId::from("").validate().unwrap_err().to_string().contains("1 to 255 characters"));
+/// ```
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[doc(alias("lock name", "lock_key", "key"))]
+pub struct ObjectId {
+    text: String,
+    invalid: Option<InvalidObjectId>,
+}
+
+impl ObjectId {
+    /// Creates the id `entity:key`, which the string with this text is too. It is invalid if the entity contains `:`, or one
+    /// part is empty, so that different pairs have different ids.
+    pub fn new(entity: impl fmt::Display, key: impl fmt::Display) -> Self {
+        let entity = entity.to_string();
+        let key = key.to_string();
+        let text = format!("{entity}:{key}");
+        let invalid = if entity.contains(':') {
+            Some(InvalidObjectId::EntityWithColon { entity })
+        } else if entity.is_empty() || key.is_empty() {
+            Some(InvalidObjectId::EmptyPart { id: text.clone() })
+        } else {
+            InvalidObjectId::check(&text).err()
+        };
+        Self { text, invalid }
+    }
+
+    /// Returns entity and key of an invalid pair, whose text another id may have.
+    fn refused_pair(&self) -> Option<(&str, &str)> {
+        match &self.invalid {
+            Some(InvalidObjectId::EntityWithColon { entity }) => {
+                let key = self.text.get(entity.len() + 1..).unwrap_or_default();
+                Some((entity, key))
+            }
+            // The entity has no ':'.
+            Some(InvalidObjectId::EmptyPart { .. }) => self.text.split_once(':'),
+            _ => None,
+        }
+    }
+
+    /// Returns the text, valid or not. That of an invalid pair may be the text of another id.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Checks whether the id can be used.
+    ///
+    /// # Errors
+    ///
+    /// The rule that the id breaks, with the value and the limit.
+    pub fn validate(&self) -> Result<(), InvalidObjectId> {
+        self.invalid.clone().map_or(Ok(()), Err)
+    }
+}
+
+/// Shows the text. An invalid pair of [`ObjectId::new`] has no text: it is shown as `ObjectId::new("a:b", "c")`.
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.refused_pair() {
+            None => f.pad(&self.text),
+            Some(_) => f.pad(&format!("{self:?}")),
+        }
+    }
+}
+
+/// Shows an expression that creates an equal id.
+impl fmt::Debug for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.refused_pair() {
+            None => write!(f, "ObjectId::from({:?})", self.text),
+            Some((entity, key)) => write!(f, "ObjectId::new({entity:?}, {key:?})"),
+        }
+    }
+}
+
+impl From<String> for ObjectId {
+    fn from(text: String) -> Self {
+        let invalid = InvalidObjectId::check(&text).err();
+        Self { text, invalid }
+    }
+}
+
+impl From<&str> for ObjectId {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+impl From<&String> for ObjectId {
+    fn from(text: &String) -> Self {
+        text.as_str().into()
+    }
+}
+
+impl From<&ObjectId> for ObjectId {
+    fn from(id: &ObjectId) -> Self {
+        id.clone()
+    }
+}
 
 /// Whether the row of the lock in the table `diesel_locks_objects` is kept after the transaction. Both kinds of locks on one
 /// object exclude each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[doc(alias("ttl", "keep"))]
 pub enum Retention {
-    /// Inserts the row and deletes it in the same transaction, for an unbounded set of ids, and for ids that are rarely locked.
-    /// No row remains, however the transaction ends, unless the id has a kept one.
+    /// The transaction inserts the row and deletes it: for an unbounded set of ids, and for ids that are rarely locked. No row
+    /// remains, however the transaction ends, unless the id has a kept one.
     #[default]
     Transient,
-    /// Keeps the row, which later requests only lock, for a limited number of ids that are often locked.
+    /// The row stays, and later requests only lock it: for a limited number of ids that are often locked. Faster, and the cost
+    /// does not grow while another session holds an old snapshot (PostgreSQL).
     ///
-    /// Faster than a transient lock, and its cost does not grow while another session holds an old snapshot (PostgreSQL). Delete
-    /// the rows by [`purge_object_locks`](crate::ObjectLockExt::purge_object_locks) only: on PostgreSQL a row can be deleted while
-    /// its lock is held.
+    /// Delete the rows by [`purge_object_locks`](crate::ObjectLockExt::purge_object_locks) only: on PostgreSQL a row can be deleted
+    /// while its lock is held. The first kept lock of an id changes `lastval()` of the session.
     ///
-    /// One request can have [`MAX_KEPT_IDS`](crate::limits::MAX_KEPT_IDS) of them. On PostgreSQL each held lock takes an entry in
-    /// the server's lock table, which has 6400 by default: for many thousands at the same time, in all transactions together, use
-    /// `Transient` or raise `max_locks_per_transaction`. The first kept lock of an id changes `lastval()` of the session.
+    /// A request can have [`MAX_KEPT_IDS`](crate::limits::MAX_KEPT_IDS) of them. On PostgreSQL each held lock takes an entry in the
+    /// server's lock table (6400 by default), which all transactions share: `max_locks_per_transaction` sets its size.
     Kept,
 }
 
-/// A request for the lock on an object, or on several: how long to wait, and the retention of the rows. Strings and
-/// [`ObjectId`]s, also in an array, a slice or a `Vec`, convert into a request that sets neither.
+/// A request for the lock on an object, or on several. Strings and [`ObjectId`]s, also in an array, a slice or a `Vec`, convert
+/// into a request that sets neither a wait nor a retention.
 ///
 /// ```
+/// use diesel::prelude::*;
+/// use diesel_locks::Retention;
+/// use diesel_locks::prelude::*;
 /// use std::time::Duration;
-/// use diesel_locks::{ObjectId, LockRequest, Retention, Wait};
 ///
-/// let bond = ObjectId::new("BondBO", "DK0015966592");
-/// let lock = LockRequest::new(&bond)
+/// # let mut conn = SqliteConnection::establish(":memory:")?;
+/// # diesel_locks::migrate(&mut conn)?;
+/// let bond = LockRequest::new(ObjectId::new("BondBO", "DK0015966592"))
 ///     .wait(Wait::AtMost(Duration::from_millis(500)))
 ///     .retention(Retention::Kept);
+/// conn.with_object_lock(bond, |_conn| QueryResult::Ok(()))?;
+///
+/// let (from, to) = (ObjectId::new("Account", 7), ObjectId::new("Account", 3));
+/// conn.with_object_lock([&from, &to], |_conn| QueryResult::Ok(()))?;
+/// let open = (1..=9).map(|account| ObjectId::new("Account", account));
+/// conn.with_object_lock(LockRequest::all(open).wait(Wait::No), |_conn| QueryResult::Ok(()))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a request locks nothing until it is given to a connection"]
@@ -54,33 +178,12 @@ impl LockRequest {
         Self::all([id])
     }
 
-    /// Creates a request for several objects, which acquires all locks or none.
+    /// Creates a request for several objects, which acquires all locks or none. A request without any id acquires nothing.
     ///
     /// The locks are acquired in the byte order of the ids, without duplicates: transactions that acquire all their locks by one
-    /// request never deadlock with each other. A request without any id acquires nothing.
-    ///
-    /// One request can have any number of ids with [`Retention::Transient`], and
-    /// [`MAX_KEPT_IDS`](crate::limits::MAX_KEPT_IDS) with [`Retention::Kept`]. An error about a lock names the first ten. In an
-    /// open transaction on MySQL and MariaDB, a request that fails after it has acquired some of the locks returns
-    /// [`Error::PartlyLocked`](crate::Error::PartlyLocked).
-    ///
-    /// ```
-    /// use diesel::prelude::*;
-    /// use diesel_locks::prelude::*;
-    ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let mut conn = SqliteConnection::establish(":memory:")?;
-    /// # diesel_locks::migrate(&mut conn)?;
-    /// let from = ObjectId::new("Account", 7);
-    /// let to = ObjectId::new("Account", 3);
-    /// conn.with_object_lock([&from, &to], |_conn| -> QueryResult<()> {
-    ///     Ok(()) // move the money
-    /// })?;
-    /// let open = (1..=9).map(|account| ObjectId::new("Account", account));
-    /// conn.with_object_lock(LockRequest::all(open).wait(Wait::No), |_conn| QueryResult::Ok(()))?;
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// request never deadlock with each other. The number of ids has no limit, except with [`Retention::Kept`]; an error about a
+    /// lock names the first ten. In an open transaction on MySQL and MariaDB, a request that fails after it has acquired some of
+    /// the locks returns [`Error::PartlyLocked`](crate::Error::PartlyLocked).
     #[doc(alias("lock_all", "try_lock_all", "multi_lock", "deadlock"))]
     pub fn all(ids: impl IntoIterator<Item = impl Into<ObjectId>>) -> Self {
         Self {
@@ -92,9 +195,9 @@ impl LockRequest {
 
     /// Sets how long to wait if the lock is held; for several objects, for all of them together.
     ///
-    /// If it is not set, methods of a connection wait without limit, a `LockPool` waits as long as its pool waits for a connection,
-    /// and methods with `try_` do not wait. These return [`Error::ConflictingWait`](crate::Error::ConflictingWait) for another
-    /// wait than [`Wait::No`].
+    /// If it is not set, methods of a connection wait without limit, and a `LockPool` as long as its pool waits for a connection.
+    /// Methods with `try_` do not wait, and return [`Error::ConflictingWait`](crate::Error::ConflictingWait) for another wait than
+    /// [`Wait::No`].
     pub fn wait(mut self, wait: Wait) -> Self {
         self.wait = Some(wait);
         self
@@ -211,9 +314,8 @@ impl Request {
     pub(crate) fn attempt(&self) -> Self {
         Self {
             ids: self.ids.clone(),
-            retention: self.retention,
             wait: Wait::No,
-            started: self.started,
+            ..*self
         }
     }
 
@@ -295,5 +397,49 @@ fn listed_ids(ids: &[ObjectId], shown: impl Fn(&str) -> String) -> String {
     match ids.len().saturating_sub(NAMED_IDS) {
         0 => named,
         more => format!("{named} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The texts would be the same.
+    #[test]
+    fn a_refused_pair_is_not_shown_as_the_id_of_its_text() {
+        for (entity, key) in [("a:b", "c"), ("", "b:c"), ("a", ""), ("", ""), ("a:", "")] {
+            let pair = ObjectId::new(entity, key);
+            let text = ObjectId::from(format!("{entity}:{key}"));
+            assert!(pair.validate().is_err(), "{pair}");
+            assert!(text.validate().is_ok(), "{text}");
+            assert_ne!(pair, text);
+            assert_ne!(pair.to_string(), text.to_string());
+            assert_ne!(format!("{pair:?}"), format!("{text:?}"));
+            let shown = format!("ObjectId::new({entity:?}, {key:?})");
+            assert_eq!(pair.to_string(), shown);
+            assert_eq!(format!("{pair:?}"), shown);
+            assert_eq!(text.to_string(), text.as_str());
+        }
+    }
+
+    /// Usable or not, if it is not a pair that is refused.
+    #[test]
+    fn debug_text_rebuilds_an_equal_id() {
+        let long = "y".repeat(300);
+        for id in [
+            ObjectId::new("a", "b:c"),
+            ObjectId::new("a", "\0"),
+            ObjectId::new("a", &long),
+            ObjectId::from("a:b:c"),
+            ObjectId::from(""),
+            ObjectId::from(&long),
+        ] {
+            assert_eq!(ObjectId::from(id.to_string()), id);
+            assert_eq!(
+                format!("{id:?}"),
+                format!("ObjectId::from({:?})", id.as_str())
+            );
+        }
+        assert_eq!(format!("{:>7}", ObjectId::from("a:b")), "    a:b");
     }
 }

@@ -10,13 +10,12 @@ use crate::rt::backoff;
 
 /// When and how often a transaction that the database aborted is retried.
 ///
-/// A transaction is retried after a deadlock, after a serialization failure (at COMMIT too), after SQLite's `database is
-/// locked`, and, with [`retry_lock_timeouts`](Self::retry_lock_timeouts), after a lock time-out: see the table in
-/// [`Error`](crate::Error#time-outs-and-retries). Not after a lost connection, on which nothing can be run again: call the method
+/// A transaction is retried after a deadlock, after a serialization failure (at COMMIT too), after SQLite's `database is locked`,
+/// and, with [`retry_lock_timeouts`](Self::retry_lock_timeouts), after a lock time-out: [all
+/// errors](crate::Error#time-outs-and-retries). Not after a lost connection, on which nothing can be run again: call the method
 /// with another connection ([`Error::is_connection_lost`](crate::Error::is_connection_lost)).
 ///
-/// Before a retry the method sleeps for a random time between zero and a limit, which starts at 10 ms and doubles with each
-/// retry up to 1 s ("full jitter"), so that conflicting transactions do not retry at the same time.
+/// Before a retry the method sleeps for a random time up to a limit, which starts at 10 ms and doubles with each retry up to 1 s.
 ///
 /// ```
 /// use std::time::Duration;
@@ -66,8 +65,7 @@ impl RetryPolicy {
         self
     }
 
-    /// Also retries after a lock time-out: `lock_timeout`, `NOWAIT`, `innodb_lock_wait_timeout`, and [`Error::LockTimeout`] of
-    /// an object lock or a slot.
+    /// Also retries after a lock time-out: `lock_timeout`, `NOWAIT`, `innodb_lock_wait_timeout`, [`Error::LockTimeout`].
     #[must_use]
     pub const fn retry_lock_timeouts(mut self) -> Self {
         self.lock_timeouts = true;
@@ -92,31 +90,8 @@ impl RetryPolicy {
 ///
 /// The database's error inside the application's decides whether to retry. Implemented for [`diesel::result::Error`], for this
 /// crate's [`Error`], and for types that give access to the error inside (`AsRef<dyn Error>`): `anyhow::Error`, `Box<dyn Error>`,
-/// `Box<dyn Error + Send + Sync>`. Implement it for an enum of the application:
-///
-/// ```
-/// use diesel_locks::TransactionError;
-///
-/// #[derive(Debug, thiserror::Error)]
-/// enum TransferError {
-///     #[error("not enough money")]
-///     NotEnough,
-///     #[error("database")]
-///     Diesel(#[from] diesel::result::Error),
-///     #[error("lock")]
-///     Locks(#[from] diesel_locks::Error),
-/// }
-///
-/// impl TransactionError for TransferError {
-///     fn database_error(&self) -> Option<&(dyn std::error::Error + 'static)> {
-///         match self {
-///             Self::NotEnough => None,
-///             Self::Diesel(error) => Some(error),
-///             Self::Locks(error) => Some(error),
-///         }
-///     }
-/// }
-/// ```
+/// `Box<dyn Error + Send + Sync>`. Implement it for an enum of the application as in
+/// [In an application's errors](crate::Error#in-an-applications-errors).
 ///
 /// `Via` distinguishes the implementations of this crate; omit it.
 #[diagnostic::on_unimplemented(

@@ -8,9 +8,8 @@ use crate::error::limits::FIRST_NUMBER;
 
 /// A gap-free sequence of numbers: a name, and a key if each of many objects has its own sequence.
 ///
-/// Numbers go from 1, or from [`start_with`](Self::start_with), to `i64::MAX`. Name and key have 1 to
-/// [`MAX_NAME_CHARS`](crate::limits::MAX_NAME_CHARS) (255) characters each, without NUL, and are compared as bytes. The first draw
-/// creates the sequence.
+/// Numbers go from 1, or from [`start_with`](Self::start_with), to `i64::MAX`. The first draw creates the sequence. Name and key
+/// have 1 to [`MAX_NAME_CHARS`](crate::limits::MAX_NAME_CHARS) (255) characters each, without NUL, and are compared as bytes.
 ///
 /// ```
 /// use diesel_locks::Sequence;
@@ -21,13 +20,8 @@ use crate::error::limits::FIRST_NUMBER;
 /// assert_eq!((invoices.key(), invoices.start()), (None, 1000));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[doc(alias(
-    "counter",
-    "auto increment",
-    "AUTO_INCREMENT",
-    "invoice number",
-    "gapless"
-))]
+#[doc(alias("counter", "auto increment", "AUTO_INCREMENT"))]
+#[doc(alias("invoice number", "gapless"))]
 pub struct Sequence {
     name: String,
     key: Option<String>,
@@ -35,7 +29,7 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    /// Creates the sequence of this name, without a key. The name may be an enum of the application.
+    /// Creates the value for the sequence of this name, without a key. The name may be an enum of the application.
     pub fn new(name: impl AsRef<str>) -> Self {
         Self {
             name: name.as_ref().to_owned(),

@@ -1,14 +1,142 @@
-//! A leased slot, and its rows as an operator and a timer read them.
+//! A semaphore; a leased slot, and its rows as an operator and a timer read them.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-/// A leased slot of a semaphore, which is neither renewed in the background nor released on drop.
+use crate::Error;
+use crate::error::NameKind;
+use crate::error::limits::MAX_PERMITS;
+use crate::error::texts::counted;
+
+/// A counting semaphore: a name, and the maximum number of concurrent holders across all servers.
+///
+/// The name has 1 to [`MAX_NAME_CHARS`](crate::limits::MAX_NAME_CHARS) (255) characters without NUL and is compared as bytes. There
+/// are 1 to [`MAX_PERMITS`](crate::limits::MAX_PERMITS) (100,000) permits. Both are checked when the semaphore is used.
+///
+/// # Changing the number of permits
+///
+/// The number of permits is part of the program, not of the database, and may differ between versions of an application. When it
+/// is raised, slots are added. When it is lowered, holders keep their slots, and none is granted until fewer are held than there
+/// are permits. While both versions run, there are never more holders than the larger number. A holder whose lease has expired is
+/// not counted: by [renewing](crate::SemaphoreExt::renew_slot) a slot that no other was granted, it may exceed the lowered number.
+///
+/// Until [`purge_slots`](crate::SemaphoreExt::purge_slots) removes the slots above the lowered number, an acquisition locks the
+/// free slots to count the held ones: on MySQL and MariaDB until the end of its transaction, and other sessions may find no free
+/// slot meanwhile.
+///
+/// # One semaphore for each object
+///
+/// For long work on one document at a time: `Semaphore::new(format!("document:{id}"), 1)`. The first use creates a row, which
+/// `purge_slots` removes. For short work use an [object lock](crate::ObjectLockExt), which leaves no row.
+///
+/// ```
+/// use diesel_locks::Semaphore;
+///
+/// const COLLATE: Semaphore = Semaphore::from_static("collate-logs", 10);
+///
+/// let document = Semaphore::new(format!("document:{}", 4711), 1);
+/// assert_eq!((COLLATE.name(), document.name()), ("collate-logs", "document:4711"));
+/// assert_eq!((COLLATE.permits(), document.validate().is_ok()), (10, true));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[doc(alias("concurrency limit", "permits", "pool"))]
+pub struct Semaphore {
+    name: Cow<'static, str>,
+    permits: u32,
+}
+
+impl Semaphore {
+    /// Creates a semaphore whose name is known at compile time, for a constant.
+    pub const fn from_static(name: &'static str, permits: u32) -> Self {
+        Self {
+            name: Cow::Borrowed(name),
+            permits,
+        }
+    }
+
+    /// Creates a semaphore with any other name, such as a `String` or an enum of the application.
+    pub fn new(name: impl AsRef<str>, permits: u32) -> Self {
+        Self {
+            name: Cow::Owned(name.as_ref().to_owned()),
+            permits,
+        }
+    }
+
+    /// Returns the name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the maximum number of concurrent holders.
+    pub fn permits(&self) -> u32 {
+        self.permits
+    }
+
+    /// Checks the name and the number of permits.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`], [`Error::InvalidPermits`].
+    pub fn validate(&self) -> Result<(), Error> {
+        NameKind::Semaphore.check(&self.name)?;
+        if (1..=MAX_PERMITS).contains(&self.permits) {
+            Ok(())
+        } else {
+            Err(Error::InvalidPermits {
+                semaphore: self.name.to_string(),
+                permits: self.permits,
+            })
+        }
+    }
+
+    /// One of its slots for errors.
+    pub(crate) fn slot_resource(&self) -> String {
+        let permits = counted(self.permits, "permit");
+        format!("a slot of the semaphore {:?} ({permits})", self.name)
+    }
+
+    /// The number of permits as the type of the column.
+    pub(crate) fn permits_i32(&self) -> i32 {
+        i32::try_from(self.permits).unwrap_or(i32::MAX)
+    }
+}
+
+/// Returns the name, so that a `&Semaphore` can be passed where a name is expected.
+impl AsRef<str> for Semaphore {
+    fn as_ref(&self) -> &str {
+        &self.name
+    }
+}
+
+impl fmt::Display for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, counted(self.permits, "permit"))
+    }
+}
+
+/// A semaphore that has slots in the database, as returned by [`semaphores`](crate::InspectExt::semaphores).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SemaphoreInfo {
+    /// The name.
+    pub name: String,
+    /// The number of permits that was [registered](crate::SemaphoreExt::register_semaphores) last, if one was. Holders are limited
+    /// by that of each request.
+    pub permits: Option<u32>,
+    /// The number of slots: the largest number of permits for which slots were created and not purged since.
+    pub slots: u32,
+    /// The number of slots that [`held_slots`](crate::InspectExt::held_slots) lists. Slots of transactions do not count.
+    pub held: u32,
+}
+
+/// A leased slot of a semaphore, which, unlike that of a `SlotGuard`, is neither renewed in the background nor released on drop.
 ///
 /// It is identified by its token, belongs to no connection, transaction or process, and is held until it is released or its lease
-/// expires. A `SlotGuard` renews its slot, and releases it on drop. Another process can use the slot by [`Slot::from_parts`].
+/// expires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a slot that is not released is held until its lease expires"]
 #[doc(alias("lease", "permit", "token"))]
@@ -53,19 +181,14 @@ impl Slot {
     /// Returns the fence of this grant (a fencing token): a number that grows from grant to grant.
     ///
     /// A process that was paused beyond its lease may not notice it, and still write. Send the fence with each write to an external
-    /// resource, and have that refuse a fence smaller than the largest that it has seen; an equal one is the same holder's. For
-    /// writes to the same database use [`pin_slot`](crate::SemaphoreExt::pin_slot).
+    /// resource, and have that refuse a fence smaller than the largest that it has seen ([when to compare
+    /// fences](https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md#what-a-fence-is-for)). For writes to the same
+    /// database use [`pin_slot`](crate::SemaphoreExt::pin_slot).
     ///
-    /// Compare the fences of holders that take turns only: those of a semaphore with one permit, of one slot
-    /// [`number`](Self::number), or of one object after another. Ten holders of ten permits have different fences at the same time,
-    /// and all of them may write.
-    ///
-    /// The fence is larger than those of all earlier grants of this slot, and of all grants of the semaphore's other slots whose
-    /// calls had returned before the call of this one began, independent of the database's clock. It is unique within the semaphore,
-    /// and does not change when the slot is renewed.
-    ///
-    /// A grant in an open transaction is completed by its COMMIT. On MySQL and MariaDB a grant begins with the query for free slots:
-    /// if the session stalls after it, the fence is as old as the query. A fail-over that loses grants also loses their fences: see
+    /// The fence is unique within the semaphore, stays when the slot is renewed, and is larger than those of all earlier grants of
+    /// this slot, and of all grants of the other slots whose calls had returned before the call of this one began, whatever the
+    /// database's clock does. A grant in an open transaction counts from its COMMIT on. On MySQL and MariaDB a grant begins with
+    /// the query for free slots. A fail-over that loses grants also loses their fences: see
     /// [`raise_fences`](crate::SemaphoreExt::raise_fences).
     ///
     /// Fences exceed 2<sup>53</sup>: transfer them as text in JSON.
@@ -74,8 +197,8 @@ impl Slot {
         self.fence
     }
 
-    /// Returns the minimum time that remains of the lease, by the monotonic clock of this process, from the moment before the last
-    /// statement that acquired or renewed the slot was sent. Zero means that the lease may have expired.
+    /// Returns the minimum time that remains of the lease, by the monotonic clock of this process. It counts from the moment before
+    /// the statement was sent that acquired or renewed the slot last. Zero: the lease may have expired.
     #[doc(alias("ttl", "expires_in"))]
     pub fn remaining(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
@@ -103,8 +226,8 @@ impl LeaseState {
     }
 }
 
-/// The row of a held slot, for an operator: what [`held_slots`](crate::InspectExt::held_slots) lists. It holds nothing; a holder
-/// has a [`Slot`], a `SlotGuard` that renews it, or, as a leader or in a job on a timer, an `ActiveSlot`.
+/// The row of a held slot, as [`held_slots`](crate::InspectExt::held_slots) lists it for an operator. Times are those of the
+/// database's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[doc(alias("holder", "owner", "locked_by"))]
@@ -115,16 +238,16 @@ pub struct SlotInfo {
     pub number: u32,
     /// The text set by [`LeaseOptions::holder`](crate::LeaseOptions::holder).
     pub holder: Option<String>,
-    /// The holder's token; `None` when the slot was released before the end of its minimum hold time
-    /// ([`LeaseOptions::hold_at_least`](crate::LeaseOptions::hold_at_least)).
+    /// The holder's token; `None` when the slot was released before the end of its
+    /// [minimum hold time](crate::LeaseOptions::hold_at_least).
     pub token: Option<Uuid>,
     /// The fence of the grant.
     pub fence: i64,
-    /// The time of the grant by the database's clock.
+    /// The time of the grant.
     pub acquired_at: DateTime<Utc>,
-    /// The time when the lease expires unless it is renewed, by the database's clock.
+    /// The time when the lease expires unless it is renewed.
     pub expires_at: DateTime<Utc>,
-    /// The time that remained of the lease when the row was read, by the database's clock.
+    /// The time that remained of the lease when the row was read.
     pub remaining: Duration,
 }
 

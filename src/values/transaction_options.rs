@@ -7,14 +7,7 @@ use crate::RetryPolicy;
 /// Options of a transaction: isolation level, access mode, and retries.
 ///
 /// An option that is not set is as in the session; without [`retry`](Self::retry) there is one attempt. On SQLite the transaction
-/// is `BEGIN IMMEDIATE` unless it is [`read_only`](Self::read_only).
-///
-/// ```
-/// use diesel_locks::{IsolationLevel, RetryPolicy, TransactionOptions};
-///
-/// const TRANSFER: TransactionOptions =
-///     TransactionOptions::new().isolation(IsolationLevel::Serializable).retry(RetryPolicy::max_attempts(5));
-/// ```
+/// is `BEGIN IMMEDIATE` unless it is [`read_only`](Self::read_only). [`TransactionExt`](crate::TransactionExt) has an example.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias("TransactionBuilder", "build_transaction"))]
 pub struct TransactionOptions {
@@ -49,9 +42,8 @@ impl TransactionOptions {
         self
     }
 
-    /// Makes the transaction read-only: a statement that writes is [`Error::ReadOnly`](crate::Error::ReadOnly).
-    ///
-    /// On SQLite by `PRAGMA query_only`, which is restored at the end; the transaction does not wait for writers.
+    /// Makes the transaction read-only: a statement that writes is [`Error::ReadOnly`](crate::Error::ReadOnly). On SQLite by
+    /// `BEGIN`, which does not wait for writers, and `PRAGMA query_only`, which is restored at the end.
     #[must_use]
     pub const fn read_only(mut self) -> Self {
         self.access = Some(Access::ReadOnly);

@@ -137,31 +137,38 @@ pub(crate) async fn free_is_acquired_beside_futures_that_are_not_polled<E: Engin
 
 /// One of the pool's connections stays open, and does not answer any more: in the pool's look at it, or in the attempt.
 pub(crate) async fn request_ends_although_its_connection_does_not_answer<E: Engine, K: Kind>() {
-    for locked in Locked::all() {
-        for message in 1..=6 {
-            // What an unanswered COMMIT holds is of no other request.
-            let database = E::new();
-            let server = database.address().expect("a server");
-            let proxy = Proxy::to(&server);
-            let stalling = database.by_way_of(proxy.port).expect("a server");
-            let locks = LockPool::new(K::pool(&*stalling, 4).await);
-            let first = locked.with(&locks, WAIT, nothing());
-            first.await.expect("it is free");
-            proxy.stall_at(message);
-            let limit = Wait::AtMost(Duration::from_secs(1));
-            let has_run = Arc::<AtomicBool>::default();
-            let runs = Arc::clone(&has_run);
-            let work: Work<E::Conn> = Box::new(move |_| {
-                runs.store(true, Ordering::SeqCst);
-                Box::pin(async { Ok(()) })
-            });
-            match timeout(LONG / 3, locked.with(&locks, limit, work)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => assert!(error.is_busy(), "{message}: {error:?}"),
-                // A COMMIT has no limit.
-                Err(_) => assert!(has_run.load(Ordering::SeqCst), "{message}: no end"),
-            }
-        }
+    // At the same time, because each takes seconds.
+    let requests = Locked::all().map(|locked| {
+        (1..=6).map(move |message| tokio::spawn(unanswered_request_ends::<E, K>(locked, message)))
+    });
+    let requests: Vec<_> = requests.into_iter().flatten().collect();
+    for request in requests {
+        request.await.expect("no panic");
+    }
+}
+
+async fn unanswered_request_ends<E: Engine, K: Kind>(locked: Locked, message: i64) {
+    // What an unanswered COMMIT holds is of no other request.
+    let database = E::new();
+    let server = database.address().expect("a server");
+    let proxy = Proxy::to(&server);
+    let stalling = database.by_way_of(proxy.port).expect("a server");
+    let locks = LockPool::new(K::pool(&*stalling, 4).await);
+    let first = locked.with(&locks, WAIT, nothing());
+    first.await.expect("it is free");
+    proxy.stall_at(message);
+    let limit = Wait::AtMost(Duration::from_secs(1));
+    let has_run = Arc::<AtomicBool>::default();
+    let runs = Arc::clone(&has_run);
+    let work: Work<E::Conn> = Box::new(move |_| {
+        runs.store(true, Ordering::SeqCst);
+        Box::pin(async { Ok(()) })
+    });
+    match timeout(LONG / 3, locked.with(&locks, limit, work)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => assert!(error.is_busy(), "{message}: {error:?}"),
+        // A COMMIT has no limit.
+        Err(_) => assert!(has_run.load(Ordering::SeqCst), "{message}: no end"),
     }
 }
 

@@ -2,10 +2,12 @@
 //!
 //! `GALERA_DATABASE_URLS` and `GROUP_REPLICATION_DATABASE_URLS`: the servers of a cluster, separated by commas, whose
 //! user may create databases, which stay. `PG_STANDBY_DATABASE_URLS`: a PostgreSQL server and its hot standby.
+//! `MARIADB_REPLICA_DATABASE_URLS` and `MYSQL_REPLICA_DATABASE_URLS`: a server and one that is to be its replica.
 
 mod galera;
 mod group_replication;
 mod nodes;
+mod replica;
 mod standby;
 mod writers;
 
@@ -14,13 +16,18 @@ use nodes::Nodes;
 const GALERA: &str = "GALERA_DATABASE_URLS";
 const GROUP_REPLICATION: &str = "GROUP_REPLICATION_DATABASE_URLS";
 const STANDBY: &str = "PG_STANDBY_DATABASE_URLS";
+const REPLICAS: [(&str, &str); 2] = [
+    ("replica_of_mariadb", "MARIADB_REPLICA_DATABASE_URLS"),
+    ("replica_of_mysql", "MYSQL_REPLICA_DATABASE_URLS"),
+];
 
 fn main() {
     let filter = std::env::args().nth(1);
     // A filter that begins with the kind of a cluster needs no other.
     let is_asked_for = |kind: &str| {
         let kinds = ["galera::", "group_replication::", "standby::"];
-        let named = |filter: &String| kinds.into_iter().find(|kind| filter.starts_with(kind));
+        let kinds = kinds.into_iter().chain(REPLICAS.map(|(kind, _)| kind));
+        let named = |filter: &String| kinds.clone().find(|kind| filter.starts_with(kind));
         filter
             .as_ref()
             .and_then(named)
@@ -47,6 +54,11 @@ fn main() {
     }
     if is_asked_for("standby") {
         add("standby", &Nodes::of(STANDBY), standby::TESTS);
+    }
+    for (kind, variable) in REPLICAS {
+        if is_asked_for(kind) {
+            add(kind, &Nodes::of(variable), replica::TESTS);
+        }
     }
     for (name, test) in tests {
         if filter.as_ref().is_some_and(|part| !name.contains(part)) {

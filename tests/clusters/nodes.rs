@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
+use diesel_locks::prelude::*;
+use diesel_locks::{Error, Retention};
 
 pub(crate) type Tests = &'static [(&'static str, fn(&Nodes))];
 
@@ -143,6 +145,36 @@ pub(crate) fn number(conn: &mut MysqlConnection, sql: &str) -> i64 {
         .get_result::<Number>(conn)
         .expect(sql)
         .number
+}
+
+/// Each method that writes is refused.
+pub(crate) fn refuses_to_write<C>(conn: &mut C)
+where
+    C: ObjectLockExt + SemaphoreExt + SequenceExt + Connection,
+{
+    let read_only = |result: Result<(), Error>| {
+        let error = result.expect_err("a standby or a replica");
+        assert!(error.is_read_only(), "{error:?}");
+    };
+    for retention in [Retention::Transient, Retention::Kept] {
+        let lock = LockRequest::new("a").retention(retention);
+        read_only(conn.with_object_lock(&lock, |_| Ok(())));
+        read_only(conn.try_with_object_lock(&lock, |_| Ok(())).map(drop));
+    }
+    let lease = LeaseOptions::new(Duration::from_secs(60));
+    let granted = conn.try_acquire_slot(&Semaphore::new("promotion", 2), lease);
+    read_only(granted.map(drop));
+    let drawn = conn.transaction(|conn| conn.next_number(&Sequence::new("invoice")));
+    read_only(drawn.map(drop));
+}
+
+/// Both kinds of locks are free.
+pub(crate) fn locks_are_free<C: ObjectLockExt>(conn: &mut C) {
+    for retention in [Retention::Transient, Retention::Kept] {
+        let lock = LockRequest::new("a").retention(retention);
+        let locked = conn.with_object_lock(&lock, |_| Ok::<_, Error>(()));
+        locked.expect("free");
+    }
 }
 
 /// What comes to another node comes a moment later.

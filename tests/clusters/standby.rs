@@ -1,18 +1,21 @@
 //! A hot standby of PostgreSQL.
 
+use std::thread;
 use std::time::Duration;
 
+use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Bool};
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, IsolationLevel, Retention};
 
-use crate::nodes::{Nodes, Tests, await_that};
+use crate::nodes::{Nodes, Tests, await_that, locks_are_free, refuses_to_write};
 
 pub(crate) const TESTS: Tests = &[
+    ("standby_refuses_to_write", standby_refuses_to_write),
     (
-        "lock_on_a_standby_is_read_only",
-        lock_on_a_standby_is_read_only,
+        "grants_wait_for_a_silent_standby_and_releases_do_not",
+        grants_wait_for_a_silent_standby_and_releases_do_not,
     ),
     // The last one: afterwards there is no standby.
     (
@@ -21,8 +24,8 @@ pub(crate) const TESTS: Tests = &[
     ),
 ];
 
-fn lock_on_a_standby_is_read_only(nodes: &Nodes) {
-    let mut primary = PgConnection::establish(&nodes.url(0, "postgres")).expect("the primary");
+fn standby_refuses_to_write(nodes: &Nodes) {
+    let mut primary = primary(nodes);
     diesel_locks::migrate(&mut primary).expect("migrate");
     let kept = LockRequest::new("a").retention(Retention::Kept);
     primary
@@ -38,15 +41,12 @@ fn lock_on_a_standby_is_read_only(nodes: &Nodes) {
         diesel_locks::migrate(&mut standby).expect("nothing to do"),
         [""; 0]
     );
+    refuses_to_write(&mut standby);
     for retention in [Retention::Transient, Retention::Kept] {
         let lock = LockRequest::new("a").retention(retention);
-        let read_only = |result: Result<(), Error>| {
-            let error = result.expect_err("a standby");
-            assert!(error.is_read_only(), "{error:?}");
-        };
-        read_only(standby.with_object_lock(&lock, |_| Ok(())));
-        read_only(standby.try_with_object_lock(&lock, |_| Ok(())).map(|_| ()));
-        read_only(standby.transaction(|conn| conn.lock_object(&lock)));
+        let locked = standby.transaction(|conn| conn.lock_object(&lock));
+        let error = locked.expect_err("a standby");
+        assert!(error.is_read_only(), "{error:?}");
     }
     for transaction in [
         TransactionOptions::new().isolation(IsolationLevel::Serializable),
@@ -59,6 +59,83 @@ fn lock_on_a_standby_is_read_only(nodes: &Nodes) {
     }
 }
 
+/// While it exists, each COMMIT on the primary waits for a standby that is not there.
+struct SilentStandby<'a>(&'a Nodes);
+
+impl<'a> SilentStandby<'a> {
+    fn new(nodes: &'a Nodes) -> Self {
+        set_standbys(nodes, "nobody");
+        Self(nodes)
+    }
+}
+
+impl Drop for SilentStandby<'_> {
+    fn drop(&mut self) {
+        set_standbys(self.0, "");
+    }
+}
+
+fn set_standbys(nodes: &Nodes, names: &str) {
+    let mut conn = primary(nodes);
+    conn.batch_execute(&format!(
+        "ALTER SYSTEM SET synchronous_standby_names = '{names}'"
+    ))
+    .expect("set");
+    conn.batch_execute("SELECT pg_reload_conf()").expect("read");
+    let set = format!("SELECT 1 WHERE current_setting('synchronous_standby_names') = '{names}'");
+    await_that(|| diesel::sql_query(&set).execute(&mut conn) == Ok(1));
+}
+
+fn primary(nodes: &Nodes) -> PgConnection {
+    PgConnection::establish(&nodes.url(0, "postgres")).expect("the primary")
+}
+
+/// Does it on the primary, on a thread whose end is awaited, since what it does might never end.
+fn ends<T: Send + 'static>(
+    nodes: &Nodes,
+    work: impl FnOnce(&mut PgConnection) -> Result<T, Error> + Send + 'static,
+) -> T {
+    let mut conn = primary(nodes);
+    let thread = thread::spawn(move || work(&mut conn));
+    await_that(|| thread.is_finished());
+    thread.join().expect("no panic").expect("done")
+}
+
+fn grants_wait_for_a_silent_standby_and_releases_do_not(nodes: &Nodes) {
+    const SEMAPHORE: Semaphore = Semaphore::from_static("silent", 2);
+    const LONG_ENOUGH: &str = "FROM pg_stat_activity WHERE wait_event = 'SyncRep' \
+                               AND query_start < clock_timestamp() - interval '1300 ms'";
+
+    let lease = || LeaseOptions::new(Duration::from_secs(3600));
+    let mut conn = primary(nodes);
+    diesel_locks::migrate(&mut conn).expect("migrate");
+    let held = conn.try_acquire_slot(&SEMAPHORE, lease());
+    let held = held.expect("the primary").expect("a free slot");
+    let silent = SilentStandby::new(nodes);
+
+    // The table of locks is not replicated.
+    ends(nodes, |conn| conn.with_object_lock("a", |_| Ok(())));
+    ends(nodes, |conn| conn.release_slot(held));
+
+    let url = nodes.url(0, "postgres");
+    let granted = thread::spawn(move || {
+        let mut conn = PgConnection::establish(&url).expect("the primary");
+        conn.batch_execute("SET statement_timeout = '1s'")
+            .expect("set");
+        conn.try_acquire_slot(&SEMAPHORE, lease())
+    });
+    let waits = format!("SELECT 1 {LONG_ENOUGH}");
+    await_that(|| diesel::sql_query(&waits).execute(&mut conn) == Ok(1));
+    // A limit of statements does not end the wait, an operator does: the grant is there, and not replicated.
+    diesel::sql_query(format!("SELECT pg_cancel_backend(pid) {LONG_ENOUGH}"))
+        .execute(&mut conn)
+        .expect("canceled");
+    let slot = granted.join().expect("no panic").expect("the primary");
+    drop(silent);
+    conn.release_slot(slot.expect("a free slot"))
+        .expect("its own");
+}
+
 /// The clock of the promoted standby is an hour behind, as far as fences show: those of the primary are moved ahead.
 fn fences_and_numbers_go_on_after_a_promotion(nodes: &Nodes) {
     const SEMAPHORE: Semaphore = Semaphore::from_static("promotion", 2);
@@ -66,7 +143,7 @@ fn fences_and_numbers_go_on_after_a_promotion(nodes: &Nodes) {
     const AN_HOUR_AHEAD: &str =
         "UPDATE diesel_locks_slots SET fence = fence + (3600000000 / 64 << 17)";
 
-    let mut primary = PgConnection::establish(&nodes.url(0, "postgres")).expect("the primary");
+    let mut primary = primary(nodes);
     diesel_locks::migrate(&mut primary).expect("migrate");
     let lease = || LeaseOptions::new(HOUR);
     let held = primary
@@ -127,6 +204,12 @@ fn fences_and_numbers_go_on_after_a_promotion(nodes: &Nodes) {
         first.fence(),
         stale.fence()
     );
+    // It renews leases too, and locks what is locked on the new one.
+    let both = conn.with_object_lock("both", |_| {
+        primary.renew_slot(&mut held.clone(), HOUR)?;
+        primary.with_object_lock("both", |_| Ok::<_, Error>(()))
+    });
+    both.expect("on two servers");
     drop(primary);
     let full = conn.try_acquire_slot(&SEMAPHORE, lease());
     assert!(full.expect("the new primary").is_none());
@@ -147,9 +230,5 @@ fn fences_and_numbers_go_on_after_a_promotion(nodes: &Nodes) {
         "(SELECT count(*) FROM diesel_locks_objects)",
     ));
     assert_eq!(rows.get_result::<i64>(&mut conn), Ok(0));
-    for retention in [Retention::Transient, Retention::Kept] {
-        let lock = LockRequest::new("a").retention(retention);
-        let locked = conn.with_object_lock(&lock, |_| Ok::<_, Error>(()));
-        locked.expect("free");
-    }
+    locks_are_free(&mut conn);
 }

@@ -18,6 +18,10 @@ pub(crate) fn minute() -> LeaseOptions {
 
 pub(crate) const TESTS: Tests = &[
     (
+        "lease_is_known_on_other_nodes_as_soon_as_it_is_granted",
+        lease_is_known_on_other_nodes_as_soon_as_it_is_granted,
+    ),
+    (
         "application_says_that_one_node_takes_its_writes",
         application_says_that_one_node_takes_its_writes,
     ),
@@ -244,4 +248,33 @@ pub(crate) fn read_committed<T>(
 ) -> Result<T, Error> {
     conn.batch_execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")?;
     conn.transaction(work)
+}
+
+/// Another node receives the grant a moment later than the holder its answer.
+fn lease_is_known_on_other_nodes_as_soon_as_it_is_granted(nodes: &Nodes) {
+    const ROUNDS: usize = 200;
+
+    let database = Database::migrated(nodes);
+    let mut conns: Vec<_> = (0..nodes.len()).map(|node| database.on(node)).collect();
+    let one = Semaphore::new("one", 1);
+    for round in 0..ROUNDS {
+        conns.rotate_left(1);
+        // The node that grants may not have received the release yet.
+        let mut granted = None;
+        await_that(|| {
+            granted = conns[0]
+                .try_acquire_slot(&one, minute())
+                .expect("an answer");
+            granted.is_some()
+        });
+        let mut slot = granted.expect("it is");
+        if round % 2 == 0 {
+            let renewed = conns[1].renew_slot(&mut slot, Duration::from_secs(60));
+            let is_in_time = renewed.as_ref().is_ok_and(|state| !state.is_expired());
+            assert!(is_in_time, "{round}: {renewed:?}");
+        }
+        let released = conns[2 % nodes.len()].release_slot(&slot);
+        let is_in_time = released.as_ref().is_ok_and(|state| !state.is_expired());
+        assert!(is_in_time, "{round}: {released:?}");
+    }
 }

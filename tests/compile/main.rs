@@ -12,13 +12,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// All features for blocking connections, those for asynchronous connections, and one engine alone, with Diesel's features
-/// unchanged.
-const FEATURES: [(&str, &[&str]); 3] = [
-    ("all", &["postgres", "mysql", "sqlite", "r2d2"]),
+/// All features, and one engine alone, with Diesel's features unchanged.
+const FEATURES: [(&str, &[&str]); 2] = [
     (
-        "async",
+        "all",
         &[
+            "postgres",
+            "mysql",
+            "sqlite",
+            "r2d2",
             "async-postgres",
             "async-mysql",
             "async-sqlite",

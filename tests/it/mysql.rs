@@ -28,31 +28,7 @@ mod timeouts;
 crate::all_tests!(Mysql);
 crate::many_writers_tests!(Mysql);
 crate::held_locks_tests!(Mysql);
-
-#[test]
-fn guard_is_lost_in_time_while_its_renewal_hangs() {
-    behaviour::slots::renewers::guard_is_lost_in_time_while_its_renewal_hangs::<Mysql>();
-}
-
-#[test]
-fn renewal_through_a_stalled_network_extends_no_ended_lease() {
-    behaviour::slots::renewers::renewal_through_a_stalled_network_extends_no_ended_lease::<Mysql>();
-}
-
-#[test]
-fn guard_outlives_the_server_that_has_granted_it() {
-    behaviour::slots::renewers::guard_outlives_the_server_that_has_granted_it::<Mysql>();
-}
-
-#[test]
-fn renewals_go_on_after_a_silence() {
-    behaviour::slots::renewers::renewals_go_on_after_a_silence::<Mysql>();
-}
-
-#[test]
-fn unresponsive_database_does_not_delay_other_renewers() {
-    behaviour::slots::renewers::unresponsive_database_does_not_delay_other_renewers::<Mysql>();
-}
+crate::silent_server_tests!(Mysql);
 
 /// What a transaction at REPEATABLE READ reads after a draw is as new as its first read, not as the draw.
 #[test]

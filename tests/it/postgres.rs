@@ -29,6 +29,7 @@ mod untracked;
 crate::all_tests!(Postgres);
 crate::many_writers_tests!(Postgres);
 crate::held_locks_tests!(Postgres);
+crate::silent_server_tests!(Postgres);
 
 fn read(conn: &mut PgConnection) -> QueryResult<()> {
     diesel::select(diesel::dsl::sql::<diesel::sql_types::Integer>("1")).execute(conn)?;
@@ -57,32 +58,6 @@ fn first_kept_lock_of_an_id_changes_lastval_alone() {
         assert_eq!(Postgres::number(&mut conn, "SELECT lastval()"), last);
         assert_eq!(Postgres::number(&mut conn, "SELECT currval('own')"), own);
     }
-}
-
-#[test]
-fn guard_is_lost_in_time_while_its_renewal_hangs() {
-    behaviour::slots::renewers::guard_is_lost_in_time_while_its_renewal_hangs::<Postgres>();
-}
-
-#[test]
-fn renewal_through_a_stalled_network_extends_no_ended_lease() {
-    behaviour::slots::renewers::renewal_through_a_stalled_network_extends_no_ended_lease::<Postgres>(
-    );
-}
-
-#[test]
-fn guard_outlives_the_server_that_has_granted_it() {
-    behaviour::slots::renewers::guard_outlives_the_server_that_has_granted_it::<Postgres>();
-}
-
-#[test]
-fn renewals_go_on_after_a_silence() {
-    behaviour::slots::renewers::renewals_go_on_after_a_silence::<Postgres>();
-}
-
-#[test]
-fn unresponsive_database_does_not_delay_other_renewers() {
-    behaviour::slots::renewers::unresponsive_database_does_not_delay_other_renewers::<Postgres>();
 }
 
 /// Errors are classified in the server's language too.

@@ -103,6 +103,16 @@ macro_rules! input_tests {
                 },
             );
         }
+        mod largest_numbers {
+            use super::$backend;
+            use crate::behaviour::slots as bodies;
+
+            crate::backend_tests!($backend:
+                capacity::{
+                    maximum_permits_are_all_granted,
+                },
+            );
+        }
         mod emptied_tables {
             use super::$backend;
             use crate::behaviour::slots as bodies;
@@ -229,6 +239,160 @@ macro_rules! many_writers_tests {
 }
 pub(crate) use many_writers_tests;
 
+/// The tests of [`core_tests`](crate::core_tests) in which this crate sends nearly each of its statements. They run alone where a
+/// connection, or a pooler, passes statements on.
+macro_rules! statement_tests {
+    ($backend:ident) => {
+        use crate::behaviour as bodies;
+
+        crate::backend_tests!($backend:
+            exclusion::{
+                waiter_gets_the_lock_when_the_holder_commits,
+                waiter_gets_the_lock_when_the_holder_rolls_back,
+                waiter_gets_the_lock_when_the_holders_connection_is_dropped,
+            },
+            waiting::{
+                transaction_survives_a_timeout,
+            },
+            nesting::{
+                lock_is_reentrant,
+                lock_in_a_savepoint_ends_as_documented,
+                with_object_lock_in_a_transaction_is_a_savepoint,
+            },
+            transaction_end::{
+                closure_error_rolls_back_and_releases,
+                panic_rolls_back_releases_and_propagates,
+                pooled_connection_is_returned_without_the_lock,
+                closure_error_may_be_any_type_made_from_error,
+            },
+            lists::{
+                semaphores_are_listed_with_their_holders,
+                sequences_are_filtered_by_key,
+            },
+            retention::{
+                kept_rows_stay_until_purged,
+            },
+        );
+        mod slots {
+            use super::$backend;
+            use crate::behaviour::slots as bodies;
+
+            crate::backend_tests!($backend:
+                capacity::{
+                    eight_connections_always_get_one_of_eight_slots,
+                },
+                guards::{
+                    guard_is_renewed_until_it_is_dropped,
+                },
+                transaction_slots::{
+                    a_slot_is_held_as_long_as_its_transaction,
+                    leases_and_slots_of_transactions_count_together,
+                    a_slot_of_a_savepoint_is_held_by_the_transaction,
+                },
+                leases::{
+                    slot_is_renewed_and_released,
+                    slot_granted_to_another_is_lost,
+                    force_release_all_releases_every_slot,
+                    remaining_leases_use_the_database_clock,
+                },
+                fences::{
+                    raised_fences_are_larger_than_lost_ones,
+                    a_stale_writer_is_stopped_by_pin_slot,
+                },
+                permits::{
+                    lowered_permits_are_never_exceeded,
+                },
+                rows::{
+                    register_takes_all_variants_of_an_enum,
+                    purge_removes_what_is_free_and_old,
+                },
+            );
+        }
+        mod sequences {
+            use super::$backend;
+            use crate::behaviour::sequences as bodies;
+
+            crate::backend_tests!($backend:
+                numbering::{
+                    rolled_back_number_is_drawn_again,
+                    number_of_a_rolled_back_savepoint_is_drawn_again,
+                    draw_blocks_until_previous_draw_commits,
+                    last_number_does_not_wait_for_a_draw,
+                },
+            );
+        }
+        mod transactions {
+            use super::$backend;
+            use crate::behaviour::transactions as bodies;
+
+            crate::backend_tests!($backend:
+                aborted::{
+                    closure_whose_transaction_has_ended_fails,
+                    closure_that_has_committed_is_not_retried,
+                    methods_in_an_aborted_transaction_have_no_effect,
+                    methods_after_the_end_of_the_transaction_have_no_effect,
+                },
+                untracked::{
+                    untracked_transaction_is_refused_and_not_ended,
+                    untracked_transaction_without_a_query_is_refused,
+                    leases_in_an_untracked_transaction_are_refused,
+                },
+                depth::{
+                    a_panic_in_a_nested_transaction_rolls_back_all,
+                    ok_at_another_depth_is_an_error_and_rolls_back,
+                },
+                isolation_levels::{
+                    isolation_level_applies_to_one_transaction,
+                    unsupported_options_are_rejected,
+                    read_only_transaction_writes_nothing_and_restores_the_session,
+                    locks_slots_and_numbers_work_in_run_transaction,
+                    object_lock_requires_fresh_reads,
+                },
+                retries::{
+                    deadlock_victims_are_retried_until_they_succeed,
+                    application_error_is_not_retried,
+                },
+            );
+        }
+    };
+}
+pub(crate) use statement_tests;
+
+/// The tests of [`core_tests`](crate::core_tests) that send what [`statement_tests`](crate::statement_tests) do not: requests for
+/// several objects, and the statements of waiters.
+macro_rules! waiter_tests {
+    ($backend:ident) => {
+        mod waiters {
+            use super::$backend;
+            use crate::behaviour as bodies;
+
+            crate::backend_tests!($backend:
+                multi_lock::{
+                    all_or_none,
+                    order_of_ids_does_not_matter,
+                },
+            );
+            mod slots {
+                use super::$backend;
+                use crate::behaviour::slots as bodies;
+
+                crate::backend_tests!($backend:
+                    leases::{
+                        waiter_gets_the_slot_when_it_is_released,
+                    },
+                    renewer_stop::{
+                        nothing_is_held_for_a_stopped_caller,
+                    },
+                    transaction_slots::{
+                        waiter_gets_the_slot_when_a_transaction_ends,
+                    },
+                );
+            }
+        }
+    };
+}
+pub(crate) use waiter_tests;
+
 /// The tests of what a server shows of object locks. SQLite shows nothing.
 macro_rules! held_locks_tests {
     ($backend:ident) => {
@@ -252,6 +416,27 @@ macro_rules! held_locks_tests {
     };
 }
 pub(crate) use held_locks_tests;
+
+/// The tests of renewers whose server is silent.
+macro_rules! silent_server_tests {
+    ($backend:ident) => {
+        mod silent {
+            use super::$backend;
+            use crate::behaviour::slots as bodies;
+
+            crate::backend_tests!($backend:
+                renewers::{
+                    guard_is_lost_in_time_while_its_renewal_hangs,
+                    renewal_through_a_stalled_network_extends_no_ended_lease,
+                    guard_outlives_the_server_that_has_granted_it,
+                    renewals_go_on_after_a_silence,
+                    unresponsive_database_does_not_delay_other_renewers,
+                },
+            );
+        }
+    };
+}
+pub(crate) use silent_server_tests;
 
 /// The tests that set something in a session and read it later, or need a session for each of many connections.
 macro_rules! session_tests {

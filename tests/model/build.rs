@@ -5,7 +5,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// The modules of the queues, below `src/queue`.
-const MODULES: [&str; 4] = ["fair_share", "line", "queues", "place"];
+const MODULES: [&str; 2] = ["line", "place"];
 
 /// A name, the text that stands once in the source, and what stands in its place.
 const MISTAKES: [(&str, &str, &str); 12] = [
@@ -52,12 +52,12 @@ const MISTAKES: [(&str, &str, &str); 12] = [
     (
         "a_stop_is_not_seen",
         "let is_over = stopped || end",
-        "let is_over = stopped && self.ends[0].is_some() || end",
+        "let is_over = stopped && ends[0].is_some() || end",
     ),
     (
         "a_deadline_is_not_seen",
-        "[self.ends[0], self.ends[1], ask_by]",
-        "[None, self.ends[1], ask_by]",
+        "[ends[0], ends[1], ask_by]",
+        "[None, ends[1], ask_by]",
     ),
     (
         "no_alarm_is_set",
@@ -82,7 +82,7 @@ fn main() {
     };
     let queues = format!(
         "{}{}",
-        read("queue.rs").replace("mod fair_share;\nmod line;\nmod place;\nmod queues;\n", ""),
+        read("queue.rs").replace("mod line;\nmod place;\n", ""),
         MODULES
             .map(|name| in_module(name, &read(&format!("queue/{name}.rs"))))
             .concat(),
@@ -120,10 +120,7 @@ fn model(source: &str) -> String {
     for (from, to) in [
         ("#[cfg(feature = \"_pool\")]\n", ""),
         ("std::sync::atomic::", "loom::sync::atomic::"),
-        (
-            "std::sync::{Arc, Mutex, MutexGuard, PoisonError",
-            "crate::sync::{Arc, Mutex, MutexGuard, PoisonError",
-        ),
+        ("std::sync::{Arc, Mutex", "crate::sync::{Arc, Mutex"),
         ("Instant::now()", "crate::rt::now()"),
     ] {
         text = text.replace(from, to);

@@ -1,4 +1,4 @@
-//! Calling cargo, and what it knows about the workspace.
+//! Calling cargo, what it knows about the workspace, and the Diesel CLI that it installs.
 
 use std::env;
 use std::ffi::OsStr;
@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use crate::programs;
 use crate::run::{self, words};
 
 /// The package that all this is about.
@@ -15,13 +16,11 @@ pub(crate) const PACKAGE: &str = "diesel-locks";
 /// The packages and features of all tests and programs. The same everywhere: for others, cargo builds their dependencies anew.
 pub(crate) const ALL: [&str; 2] = ["--workspace", "--all-features"];
 
-/// The workspace's root directory.
 pub(crate) fn root() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here)
 }
 
-/// A cargo command, run in the workspace.
 pub(crate) fn cargo<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root());
@@ -31,13 +30,7 @@ pub(crate) fn cargo<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> 
 
 /// Removes the variables with which the outer cargo describes the package of this program.
 pub(crate) fn forget_own_package(command: &mut Command) {
-    for (name, _) in env::vars_os() {
-        let own =
-            |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
-        if name.to_str().is_some_and(own) {
-            command.env_remove(name);
-        }
-    }
+    run::remove_variables(command, &["CARGO_PKG_", "CARGO_MANIFEST_"]);
 }
 
 /// A test, example or other program that cargo has built.
@@ -68,28 +61,25 @@ pub(crate) fn build(command: &mut Command) -> Result<Vec<Program>> {
         let directory = Path::new(manifest).parent().unwrap_or(root());
         let name = directory.strip_prefix(root()).unwrap_or(directory);
         let name = name.join(target["name"].as_str().unwrap_or_default());
-        let is_example = target["kind"][0] == "example";
         programs.push(Program {
             name: name.display().to_string(),
             file: file.into(),
             directory: directory.to_owned(),
             is_test: built["profile"]["test"] == true,
-            is_example,
+            is_example: target["kind"][0] == "example",
         });
     }
     programs.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(programs)
 }
 
-/// Where cargo builds.
 pub(crate) fn target() -> Result<PathBuf> {
     let metadata = metadata()?;
     let target = metadata["target_directory"].as_str();
     target.map(PathBuf::from).context("no target directory")
 }
 
-/// What `cargo metadata` says.
-pub(crate) fn metadata() -> Result<Value> {
+fn metadata() -> Result<Value> {
     let json = run::output(&mut cargo(words("metadata --no-deps --format-version 1")))?;
     serde_json::from_str(&json).context("cargo metadata")
 }
@@ -100,4 +90,43 @@ pub(crate) fn package() -> Result<Value> {
     let mut packages = metadata["packages"].as_array_mut().into_iter().flatten();
     let found = packages.find(|package| package["name"] == PACKAGE);
     found.map(Value::take).context("there is no such package")
+}
+
+/// The variable from which the tests get the path of the `diesel` command, with which one compares the migrations with the schema
+/// that the code uses.
+pub(crate) const DIESEL_CLI: &str = "DIESEL_CLI";
+/// The versions whose output is that of the Diesel that is used here.
+const DIESEL_VERSION: &str = "2.3";
+
+/// The path of the `diesel` command, if the machine has it already.
+pub(crate) fn installed_diesel_cli() -> Result<Option<PathBuf>> {
+    let own = env::var_os(DIESEL_CLI).map(PathBuf::from);
+    let mut candidates = own
+        .into_iter()
+        .chain(programs::find("diesel"))
+        .chain([target()?.join("tools/bin/diesel")]);
+    // `diesel`, ` Version: 2.3.14`, ..; or `diesel 2.3.0`
+    Ok(candidates.find(|program| {
+        let printed = run::output(Command::new(program).arg("--version")).unwrap_or_default();
+        words(&printed).any(|word| word.starts_with(&format!("{DIESEL_VERSION}.")))
+    }))
+}
+
+/// Its path, after installing it if need be.
+pub(crate) fn diesel_cli() -> Result<PathBuf> {
+    if let Some(path) = installed_diesel_cli()? {
+        return Ok(path);
+    }
+    let root = target()?.join("tools");
+    println!(
+        "xtask: installing diesel_cli {DIESEL_VERSION} in {}, which takes some minutes, but only once",
+        root.display()
+    );
+    // Without optimization: it is built once and used for seconds.
+    let mut install = cargo(words(
+        "install diesel_cli --locked --debug --no-default-features --features postgres,mysql,sqlite-bundled --root",
+    ));
+    let version = format!("~{DIESEL_VERSION}");
+    run::succeed(install.arg(&root).args(["--version", &version]))?;
+    Ok(root.join("bin/diesel"))
 }

@@ -1,21 +1,26 @@
 //! `cargo xtask check`: everything that can be said about the code without a database.
 
+use std::fs;
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-mod client_libraries;
-mod documents;
 mod modules;
-mod outcome;
-mod package;
 
-use self::outcome::{Outcome, outcome, passes};
-use crate::cargo::{self, PACKAGE, cargo, root};
-use crate::run::words;
-use crate::{programs, run, setup};
+use crate::cargo::{self, PACKAGE, cargo, root, target};
+use crate::run::{self, words};
+use crate::{programs, setup};
+
+/// How a check ended that did not fail.
+enum Outcome {
+    Passed,
+    /// It was not made, for this reason.
+    Skipped(String),
+}
+
+use Outcome::{Passed, Skipped};
 
 /// Lints at their strictest, for every call alike: clippy does what `cargo check` does, so that dependencies are compiled
 /// once for each set of features, and what is passed behind `--` does not reach them.
@@ -25,12 +30,16 @@ const LINTS: [&str; 5] = ["--", "-D", "warnings", "-D", "clippy::incompatible_ms
 pub(crate) fn check() -> Result<u8> {
     setup::prepare_build()?;
     let package = cargo::package()?;
-    let checks: [(&str, &dyn Fn() -> Result<Outcome>); 12] = [
+    let checks: [(&str, &dyn Fn() -> Result<Outcome>); 13] = [
         ("formatting", &|| {
-            passes(&mut cargo(words("fmt --all --check")))
+            succeeds(&mut cargo(words("fmt --all --check")))
         }),
         ("lints", &|| {
-            passes(cargo(words("clippy --workspace --all-targets --all-features")).args(LINTS))
+            succeeds(cargo(words("clippy --workspace --all-targets --all-features")).args(LINTS))
+        }),
+        // Not one of all targets, because `cargo test` would run it without servers.
+        ("lints of the tests of clusters", &|| {
+            succeeds(cargo(words("clippy --workspace --test clusters --all-features")).args(LINTS))
         }),
         ("documentation", &documentation),
         ("combinations of features", &|| {
@@ -38,11 +47,11 @@ pub(crate) fn check() -> Result<u8> {
         }),
         (
             "asynchronous connections without client libraries",
-            &client_libraries::check,
+            &client_libraries,
         ),
-        ("modules", &modules::check),
-        ("names in documents", &documents::check),
-        ("package", &|| package::check(&package)),
+        ("modules", &|| none_of(&modules::problems()?)),
+        ("names in documents", &documents),
+        ("package", &|| compile_package(&package)),
         ("oldest supported Rust", &|| oldest_rust(&package)),
         ("licences and sources (cargo deny)", &|| {
             with_tool("cargo-deny", &mut deny("licenses bans sources"))
@@ -54,18 +63,17 @@ pub(crate) fn check() -> Result<u8> {
     for (name, check) in checks {
         println!("xtask: {name}");
         let start = Instant::now();
-        let outcome = check().unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
-        report.push((name, outcome, start.elapsed().as_secs()));
+        report.push((name, check(), start.elapsed().as_secs()));
     }
 
     println!();
     let mut code = 0;
     for (name, outcome, seconds) in report {
         match outcome {
-            Outcome::Passed => println!("xtask: passed: {name} ({seconds} s)"),
-            Outcome::Skipped(reason) => println!("xtask: NOT MADE: {name}: {reason}"),
-            Outcome::Failed(reason) => {
-                println!("xtask: FAILED: {name}: {reason}");
+            Ok(Passed) => println!("xtask: passed: {name} ({seconds} s)"),
+            Ok(Skipped(reason)) => println!("xtask: NOT MADE: {name}: {reason}"),
+            Err(error) => {
+                println!("xtask: FAILED: {name}: {error:#}");
                 code = 1;
             }
         }
@@ -73,15 +81,24 @@ pub(crate) fn check() -> Result<u8> {
     Ok(code)
 }
 
+fn succeeds(command: &mut Command) -> Result<Outcome> {
+    run::succeed(command)?;
+    Ok(Passed)
+}
+
+/// A check that looks for problems.
+fn none_of(problems: &[String]) -> Result<Outcome> {
+    ensure!(problems.is_empty(), "{}", problems.join("; "));
+    Ok(Passed)
+}
+
 /// What a feature brings can't be linked to without it. The last one stays in target/doc.
 fn documentation() -> Result<Outcome> {
     for features in ["--no-default-features", "--all-features"] {
         let mut doc = cargo(["doc", "--no-deps", "--package", PACKAGE, features]);
-        if !run::run(doc.env("RUSTDOCFLAGS", "-D warnings"))?.success() {
-            return Ok(Outcome::Failed(format!("cargo doc {features}, see above")));
-        }
+        run::succeed(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
     }
-    Ok(Outcome::Passed)
+    Ok(Passed)
 }
 
 /// The sets of features that are compiled: each engine alone, and each feature without each other one. All together are part of
@@ -118,43 +135,114 @@ fn combinations(features: &Value) -> Result<Outcome> {
             failed.push(format!("[{chosen}]"));
         }
     }
-    Ok(Outcome::of(&failed))
+    none_of(&failed)
 }
 
-/// Compiles with the Rust version that Cargo.toml promises.
+/// Asynchronous connections need no client library of the database: the crate with these features does not depend on the packages
+/// that link them. A package of Rust code alone links none.
+fn client_libraries() -> Result<Outcome> {
+    const FEATURES: &str = "async-postgres,async-mysql,bb8,deadpool";
+    // Of the crate alone: other packages of the workspace would add their features.
+    let mut tree = cargo(["tree", "--package", PACKAGE, "--target", "all"]);
+    tree.args(["--no-default-features", "--features", FEATURES]);
+    let tree = run::output(tree.args(["--edges", "normal,build", "--prefix", "none"]))?;
+    for library in ["libsqlite3-sys", "mysqlclient-sys", "pq-sys"] {
+        let is_it = |line: &str| words(line).next() == Some(library);
+        let found = tree.lines().any(is_it);
+        ensure!(!found, "{PACKAGE} with {FEATURES} depends on {library}");
+    }
+    Ok(Passed)
+}
+
+/// The documents name files and tests that exist.
+fn documents() -> Result<Outcome> {
+    let mut git = Command::new("git");
+    git.args(["ls-files", "--cached", "--others", "--exclude-standard"]);
+    let listed = run::output(git.current_dir(root()))?;
+    let with = |extension| move |file: &&str| file.ends_with(extension);
+    // A file that was deleted is listed until the commit.
+    let is_there = |file: &&str| root().join(file).exists();
+    let read = |file: &str| fs::read_to_string(root().join(file)).context(file.to_owned());
+    let sources = listed.lines().filter(with(".rs")).filter(is_there);
+    let sources = sources.map(read).collect::<Result<String>>()?;
+    let mut missing = Vec::new();
+    for document in listed.lines().filter(with(".md")).filter(is_there) {
+        let text = read(document)?;
+        let parts: Vec<&str> = text.split('`').collect();
+        for pair in parts.chunks_exact(2) {
+            let (before, name) = (pair[0].trim_end(), pair[1]);
+            let exists = if name.contains(char::is_whitespace) {
+                true
+            } else if name.strip_suffix(".rs").is_some() {
+                let end = format!("/{name}");
+                let mut files = listed.lines();
+                files.any(|file| file == name || file.ends_with(&end))
+            } else if before.ends_with("test") || before.ends_with("tests") {
+                let last = name.rsplit("::").next().unwrap_or(name);
+                sources.contains(&format!("fn {}", last.trim_end_matches("..")))
+            } else {
+                true
+            };
+            if !exists {
+                missing.push(format!("{document}: there is no `{name}`"));
+            }
+        }
+    }
+    none_of(&missing)
+}
+
+/// Makes the package as it would be published, and compiles it by itself: it has all files that the library includes.
+fn compile_package(package: &Value) -> Result<Outcome> {
+    let package_it = || {
+        let options = words("package --allow-dirty --no-verify --package");
+        cargo(options.chain([PACKAGE]))
+    };
+    if !run::run(&mut package_it())?.success() {
+        println!("xtask: once more without the network, should that be the reason");
+        run::succeed(package_it().arg("--offline"))?;
+    }
+    let target = target()?;
+    let version = package["version"].as_str().context("no version")?;
+    let name = format!("{PACKAGE}-{version}");
+    let file = target.join("package").join(format!("{name}.crate"));
+    // Not in the workspace's directory, where cargo would take it for part of the workspace.
+    let directory = tempfile::tempdir()?;
+    let mut tar = Command::new("tar");
+    run::output(tar.arg("-xzf").arg(&file).arg("-C").arg(directory.path()))?;
+    // Without features, as cargo would build it to verify it, and with all. The workspace's target directory has the dependencies.
+    for features in ["--no-default-features", "--all-features"] {
+        let mut check = cargo(["check", "--lib", features]);
+        check.current_dir(directory.path().join(&name));
+        run::succeed(check.env("CARGO_TARGET_DIR", &target))?;
+    }
+    Ok(Passed)
+}
+
 fn oldest_rust(package: &Value) -> Result<Outcome> {
     let version = package["rust_version"]
         .as_str()
         .context("no rust-version")?;
-    let installed = match programs::find("rustup") {
-        Some(rustup) => run::output(Command::new(rustup).args(["toolchain", "list"]))?,
-        None => String::new(),
+    let rustup = |command: &str| {
+        let mut rustup = Command::new("rustup");
+        rustup.args(["run", version]).args(words(command));
+        rustup
     };
-    let toolchains = installed.lines().filter_map(|line| words(line).next());
-    let is_it = |name: &&str| {
-        let rest = name.strip_prefix(version);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '.']))
-    };
-    let Some(toolchain) = toolchains.into_iter().find(is_it) else {
-        let reason = format!(
+    if run::output(&mut rustup("cargo --version")).is_err() {
+        return Ok(Skipped(format!(
             "Rust {version} is not installed (rustup toolchain install {version}); clippy's incompatible_msrv ran"
-        );
-        return Ok(Outcome::Skipped(reason));
-    };
-    let mut check = Command::new("rustup");
-    check.args(["run", toolchain, "cargo", "check", "--package", PACKAGE]);
-    passes(check.args(["--lib", "--all-features"]).current_dir(root()))
+        )));
+    }
+    let mut check = rustup("cargo check --lib --all-features --package");
+    succeeds(check.arg(PACKAGE).current_dir(root()))
 }
 
-/// Compares the API with that of the last release.
 fn semver() -> Result<Outcome> {
     let mut git = Command::new("git");
     git.args(words("tag --list v* --sort=-version:refname"));
     let tags = run::output(git.current_dir(root())).unwrap_or_default();
     let Some(release) = tags.lines().next() else {
-        return Ok(Outcome::Skipped(
-            "there is no release (a tag v*) to compare with".into(),
-        ));
+        let reason = "there is no release (a tag v*) to compare with";
+        return Ok(Skipped(reason.to_owned()));
     };
     let mut check = cargo(["semver-checks", "--package", PACKAGE]);
     with_tool(
@@ -172,23 +260,19 @@ fn deny(checks: &str) -> Command {
 /// The list of vulnerabilities comes from the network, unlike anything else here.
 fn vulnerabilities() -> Result<Outcome> {
     let mut deny = deny("advisories");
-    if programs::find("cargo-deny").is_none() {
-        return with_tool("cargo-deny", &mut deny);
+    if programs::find("cargo-deny").is_some()
+        && run::errors(&mut deny)?.contains("failed to fetch advisory database")
+    {
+        return Ok(Skipped("their list cannot be fetched".to_owned()));
     }
-    let (status, printed, errors) = run::capture(&mut deny)?;
-    print!("{printed}");
-    eprint!("{errors}");
-    if errors.contains("failed to fetch advisory database") {
-        return Ok(Outcome::Skipped("their list cannot be fetched".into()));
-    }
-    Ok(outcome(status))
+    with_tool("cargo-deny", &mut deny)
 }
 
 fn with_tool(program: &str, command: &mut Command) -> Result<Outcome> {
     if programs::find(program).is_none() {
-        return Ok(Outcome::Skipped(format!(
+        return Ok(Skipped(format!(
             "{program} is not installed (cargo install --locked {program})"
         )));
     }
-    passes(command)
+    succeeds(command)
 }

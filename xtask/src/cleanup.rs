@@ -5,9 +5,9 @@
 //! to clean up, then, and no `unsafe` code for it.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio, exit};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,9 +21,8 @@ use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// How long servers may take to start.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long processes may take to end before they are killed.
+/// How long servers may take to start, those in containers with their data, and to end before they are killed.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval between checks of their state.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -88,20 +87,15 @@ fn hangup_ignored() -> bool {
 
 /// Stops and removes everything. Afterwards nothing can be started any more.
 pub(crate) fn finish() {
-    let Some(CleanUp {
-        mut process,
-        pipe,
-        mut servers,
-    }) = lock().take()
-    else {
+    let Some(mut clean_up) = lock().take() else {
         return;
     };
-    drop(pipe);
+    drop(clean_up.pipe);
     let ended = loop {
-        for server in &mut servers {
+        for server in &mut clean_up.servers {
             let _ = server.try_wait();
         }
-        match process.try_wait() {
+        match clean_up.process.try_wait() {
             Ok(None) => sleep(POLL_INTERVAL),
             ended => break ended,
         }
@@ -137,15 +131,11 @@ impl CleanUp {
         let _ = writeln!(self.pipe, "{line}");
     }
 
-    /// The clean-up process knows a group by minus its number.
-    fn spawn(&mut self, command: &mut Command, group: bool, stop: Signal) -> Result<Child> {
-        if group {
-            command.process_group(0);
-        }
+    /// The clean-up process knows a process group by minus its number.
+    fn spawn(&mut self, command: &mut Command, sign: &str, stop: Signal) -> Result<Child> {
         let child = command.spawn();
         let child =
             child.with_context(|| format!("cannot run {}", command.get_program().display()))?;
-        let sign = if group { "-" } else { "" };
         self.tell(&format!("stop {sign}{} {stop}", child.id()));
         Ok(child)
     }
@@ -153,29 +143,24 @@ impl CleanUp {
 
 /// Starts a command in a process group of its own, which ends with this process: with `stop`, or else SIGKILL.
 pub(crate) fn spawn(command: &mut Command, stop: Signal) -> Result<Child> {
-    with(|it| it.spawn(command, true, stop))
+    with(|it| it.spawn(command.process_group(0), "-", stop))
 }
 
 /// Starts a command in the process group of this process: only the foreground group may read from a terminal.
 pub(crate) fn spawn_foreground(command: &mut Command) -> Result<Child> {
     FOREGROUND.store(true, Ordering::SeqCst);
-    with(|it| it.spawn(command, false, Signal::SIGTERM))
+    with(|it| it.spawn(command, "", Signal::SIGTERM))
 }
 
-/// A command has ended.
-pub(crate) fn ended(child: &Child) {
-    with(|it| it.tell(&format!("ended {}", child.id())));
+pub(crate) fn ended(process: u32) {
+    with(|it| it.tell(&format!("ended {process}")));
     FOREGROUND.store(false, Ordering::SeqCst);
 }
 
-/// The container ends with this process.
-pub(crate) fn register_container(name: &str) {
-    with(|it| it.tell(&format!("container {name}")));
-}
-
-/// The directory is removed at the end of this process.
-pub(crate) fn register_directory(directory: &Path) {
-    with(|it| it.tell(&format!("directory {}", directory.display())));
+/// What is there until this process ends: `container` and a name, `directory` and a path, or `program` and a path. The program
+/// ends what it still finds, see `private::write_kill_program`.
+pub(crate) fn register(kind: &str, name: impl Display) {
+    with(|it| it.tell(&format!("{kind} {name}")));
 }
 
 /// Starts a server that is ended with `stop`, and waits until it answers `attempt`.
@@ -185,7 +170,7 @@ pub(crate) fn start_server<T>(
     mut attempt: impl FnMut() -> Result<T>,
 ) -> Result<T> {
     let server = with(|it| -> Result<usize> {
-        let child = it.spawn(command.stdin(Stdio::null()), true, stop)?;
+        let child = it.spawn(command.stdin(Stdio::null()).process_group(0), "-", stop)?;
         it.servers.push(child);
         Ok(it.servers.len() - 1)
     })?;
@@ -208,7 +193,7 @@ pub(crate) fn stop_last_server() -> Result<()> {
     let mut server = with(|it| it.servers.pop()).context("no server")?;
     killpg(Pid::from_raw(server.id().cast_signed()), Signal::SIGTERM)?;
     server.wait()?;
-    ended(&server);
+    ended(server.id());
     Ok(())
 }
 
@@ -219,7 +204,7 @@ pub(crate) fn serve() -> ExitCode {
         let _ = signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)));
     }
     let mut targets = BTreeMap::new();
-    let (mut containers, mut directories) = (Vec::new(), Vec::new());
+    let (mut containers, mut programs, mut directories) = (Vec::new(), Vec::new(), Vec::new());
     for line in io::stdin().lines().map_while(io::Result::ok) {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
@@ -233,15 +218,22 @@ pub(crate) fn serve() -> ExitCode {
                 targets.retain(|target: &i32, _| target.abs() != pid);
             }
             ["container", name] => containers.push(name.to_owned()),
+            ["program", path] => programs.push(path.to_owned()),
             ["directory", path] => directories.push(path.to_owned()),
             _ => eprintln!("xtask: the clean-up process does not understand '{line}'"),
         }
     }
-    clean_up(&targets, &containers, &directories);
+    stop(&targets, &containers);
+    end_what_is_left(&programs);
+    for directory in directories {
+        if let Err(error) = remove(&directory) {
+            eprintln!("xtask: cannot remove {directory}: {error}");
+        }
+    }
     ExitCode::SUCCESS
 }
 
-fn clean_up(targets: &BTreeMap<i32, Signal>, containers: &[String], directories: &[String]) {
+fn stop(targets: &BTreeMap<i32, Signal>, containers: &[String]) {
     // An error means that it has ended by itself.
     let send = |target: &i32, signal: Option<Signal>| kill(Pid::from_raw(*target), signal).is_ok();
     for (target, signal) in targets {
@@ -259,9 +251,20 @@ fn clean_up(targets: &BTreeMap<i32, Signal>, containers: &[String], directories:
     for target in targets.keys() {
         send(target, Some(Signal::SIGKILL));
     }
-    for directory in directories {
-        if let Err(error) = remove(directory) {
-            eprintln!("xtask: cannot remove {directory}: {error}");
+}
+
+/// Ends what is in no group that was stopped.
+fn end_what_is_left(programs: &[String]) {
+    let start = Instant::now();
+    for program in programs {
+        // It fails when there is nothing left.
+        let send = |signal: &str| Command::new(program).arg(signal).status();
+        while send("quit").is_ok_and(|status| status.success()) {
+            sleep(POLL_INTERVAL);
+            if start.elapsed() > STOP_TIMEOUT {
+                let _ = send("kill");
+                break;
+            }
         }
     }
 }

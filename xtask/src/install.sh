@@ -43,13 +43,16 @@ case " $* " in
     ;;
 esac
 if [ $# -gt 0 ]; then get "$@"; fi
-case " $* " in
-# The machine would start it with its next boot.
-*' pgbouncer '*) update-rc.d pgbouncer disable >/dev/null 2>&1 || true ;;
-esac
+# The machine would start them with its next boot.
+for service in pgbouncer etcd patroni; do
+    case " $* " in
+    *" $service "* | *" $service-server "*) update-rc.d "$service" disable >/dev/null 2>&1 || true ;;
+    esac
+done
 
 if [ "$german" = yes ]; then
     for server in /usr/lib/postgresql/*/bin/postgres; do
+        [ -e "$server" ] || continue
         version=${server#/usr/lib/postgresql/}
         version=${version%%/*}
         file=de/LC_MESSAGES/postgres-$version.mo

@@ -7,26 +7,26 @@ mod cargo;
 mod check;
 mod cleanup;
 mod clusters;
-mod diesel_cli;
 mod docker;
 mod messages;
 mod mysql;
+mod nodes;
+mod patroni;
 mod postgres;
 mod private;
 mod programs;
 mod release;
-mod requirements;
 mod run;
 mod servers;
 mod setup;
 mod test;
 mod torture;
-mod url;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::release::Release;
 use crate::servers::ServerArguments;
 
 /// Tests and checks of diesel-locks, with the database servers that they need.
@@ -57,8 +57,11 @@ enum Task {
     },
     /// Lets processes, connections, the server and its clock fail while workers use the library, and checks what they did.
     Torture(torture::TortureArguments),
-    /// Runs the tests of clusters: Galera, Group Replication, and a PostgreSQL with a hot standby.
+    /// Runs the tests of clusters: Galera, Group Replication, and servers with a standby or a replica.
     Clusters {
+        /// A MariaDB of this version in place of the machine's.
+        #[arg(long, value_parser = release::parser())]
+        server: Option<&'static Release>,
         /// A part of a test's name.
         #[arg(last = true)]
         test_arguments: Vec<String>,
@@ -90,7 +93,10 @@ fn main() -> ExitCode {
         } => test::test(&servers, &test_arguments),
         Task::WithServers { servers, command } => test::with_servers(&servers, &command),
         Task::Torture(arguments) => torture::torture(&arguments),
-        Task::Clusters { test_arguments } => clusters::clusters(&test_arguments),
+        Task::Clusters {
+            server,
+            test_arguments,
+        } => clusters::clusters(server, &test_arguments),
         Task::Messages => messages::messages(),
         Task::Check => check::check(),
         Task::Setup { servers } => setup::setup(&servers),

@@ -1,62 +1,54 @@
-//! MariaDB and MySQL: private servers, and one that is there already.
+//! Private servers of MariaDB and MySQL.
 
+use std::io::Read;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
-use nix::unistd::User;
+use url::Url;
 
-use crate::cleanup::start_server;
-use crate::private::{RunDir, ServerRole, account, free_port};
-use crate::programs::{self, MysqlServer};
-use crate::run::words;
-use crate::servers::{Server, Source};
-use crate::{docker, run, url};
+use crate::private::{PrivateServer, RunDir, ServerRole, free_port};
+use crate::programs::MysqlServer;
+use crate::run::{self, words};
+use crate::servers::Server;
 
 /// Settings of every private server: tests open many connections.
-pub(crate) const SETTINGS: &str = "--max-connections=400 --innodb-buffer-pool-size=256M";
+const SETTINGS: &str = "--max-connections=400 --innodb-buffer-pool-size=256M";
 /// For data that last for one run and need not survive a crash of the machine.
 pub(crate) const NOT_DURABLE: &str = "--innodb-flush-log-at-trx-commit=0 --skip-log-bin";
 /// A second port, and a directory that Debian's packages make and Debian's own server uses.
-pub(crate) const ONLY_MYSQL: &str = "--mysqlx=OFF --secure-file-priv=NULL";
+const ONLY_MYSQL: &str = "--mysqlx=OFF --secure-file-priv=NULL";
+/// How long a server may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The settings for the server's command line.
 pub(crate) fn settings(durable: bool) -> impl Iterator<Item = &'static str> {
     words(SETTINGS).chain(words(if durable { "" } else { NOT_DURABLE }))
 }
 
-/// The server of this source, after starting it.
-pub(crate) fn open(source: &Source, run_dir: &RunDir, role: ServerRole) -> Result<Server> {
-    match source {
-        Source::Url(variable) => external(variable),
-        Source::Docker(image) => docker::start_mysql(image, run_dir.durable),
-        Source::Private => start(&programs::mysql()?, "private", run_dir, role),
-        Source::Release(release) => {
-            start(&release.mysql_server(), &release.origin(), run_dir, role)
-        }
-    }
-}
-
-/// The user that servers run as.
-pub(crate) fn server_account() -> Result<Option<User>> {
-    account(&["mysql", "nobody"])
+pub(crate) fn start(programs: &MysqlServer, run_dir: &RunDir, role: ServerRole) -> Result<Server> {
+    let port = free_port()?;
+    let server = PrivateServer {
+        run_dir,
+        role,
+        name: &format!("mysql-{port}"),
+    };
+    programs.create_data(run_dir, server.name)?;
+    let options = if server.durable() { "" } else { NOT_DURABLE };
+    programs.start(&server, &programs.server, port, options)
 }
 
 impl MysqlServer {
     /// Makes a data directory, with a `root` without a password, over TCP too: a socket would do for this process, but not for
     /// the client libraries.
-    pub(crate) fn create_data(
-        &self,
-        run_dir: &RunDir,
-        name: &str,
-        user: Option<&User>,
-    ) -> Result<()> {
-        let data = run_dir.directory(name, user)?;
+    pub(crate) fn create_data(&self, run_dir: &RunDir, name: &str) -> Result<()> {
+        let data = run_dir.directory(name)?;
         let program = self.install.as_ref().unwrap_or(&self.server);
-        let mut command = run_dir.command(program, user);
+        let mut command = run_dir.command(program);
         self.add_directories(&mut command, &data);
-        command.args(words(if self.install.is_some() {
+        command.args(words(if self.is_mariadb() {
             "--auth-root-authentication-method=normal --skip-test-db"
         } else {
             "--initialize-insecure"
@@ -65,83 +57,88 @@ impl MysqlServer {
         Ok(())
     }
 
-    /// The first options of each command.
-    pub(crate) fn add_directories(&self, command: &mut Command, data: &Path) {
+    fn add_directories(&self, command: &mut Command, data: &Path) {
         command.arg("--no-defaults");
-        command.args(
-            self.base
-                .as_ref()
-                .map(|base| format!("--basedir={}", base.display())),
-        );
+        let base = self.base.as_ref();
+        command.args(base.map(|base| format!("--basedir={}", base.display())));
         command.arg(format!("--datadir={}", data.display()));
     }
-}
 
-/// Has the server listen on this port, and waits until it does. Returns its URL, its name and its version.
-pub(crate) fn listen(command: &mut Command, sockets: &Path, port: u16) -> Result<(String, String)> {
-    command.args([
-        "--bind-address=127.0.0.1".to_owned(),
-        format!("--port={port}"),
-        format!("--socket={}", sockets.join(port.to_string()).display()),
-        format!(
-            "--pid-file={}",
-            sockets.join(format!("{port}.pid")).display()
-        ),
-    ]);
-    let url = format!("mysql://root@127.0.0.1:{port}/mysql");
-    let title = start_server(command, Signal::SIGKILL, || url::mysql_version(&url))?;
-    Ok((url, title))
-}
-
-/// Starts a server of this kind.
-pub(crate) fn start(
-    programs: &MysqlServer,
-    origin: &str,
-    run_dir: &RunDir,
-    role: ServerRole,
-) -> Result<Server> {
-    let user = server_account()?;
-    let user = user.as_ref();
-    // Both may run side by side.
-    let name = role.name(if programs.install.is_some() {
-        "mariadb"
-    } else {
-        "mysql"
-    });
-    programs.create_data(run_dir, &name, user)?;
-    let sockets = run_dir.directory(&format!("{name}-sockets"), user)?;
-    let log = format!("{name}.log");
-    let mut command = role.command(run_dir, &programs.server, user, &log)?;
-    programs.add_directories(&mut command, &run_dir.path(&name));
-    if programs.install.is_none() {
-        command.args(words(ONLY_MYSQL));
+    /// Starts the server with these data by `program`. The options come after those of every server.
+    pub(crate) fn start(
+        &self,
+        server: &PrivateServer,
+        program: &Path,
+        port: u16,
+        options: &str,
+    ) -> Result<Server> {
+        let PrivateServer { run_dir, name, .. } = server;
+        let files = run_dir.directory(FILES)?;
+        let pid_file = files.join(format!("{name}.pid"));
+        let mut command = server.command(program)?;
+        self.add_directories(&mut command, &run_dir.path(name));
+        command.args(words(SETTINGS));
+        if !self.is_mariadb() {
+            command.args(words(ONLY_MYSQL));
+        }
+        command.args(words(options));
+        let connections = server.role.connections();
+        command.args(connections.map(|most| format!("--max-connections={most}")));
+        command.args([
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--port={port}"),
+            format!(
+                "--socket={}",
+                files.join(format!("{name}.socket")).display()
+            ),
+            format!("--pid-file={}", pid_file.display()),
+        ]);
+        let url = format!("mysql://root@127.0.0.1:{port}/mysql");
+        server.start(&mut command, Signal::SIGKILL, &[pid_file], url, title)
     }
-    command.args(settings(role.durable(run_dir)));
-    command.args(
-        role.connections()
-            .map(|most| format!("--max-connections={most}")),
-    );
-    let port = free_port()?;
-    let (url, title) = listen(&mut command, &sockets, port).with_context(|| run_dir.log(&log))?;
-    Ok(Server {
-        title,
-        origin: origin.into(),
-        url,
-        has_locale_de: false,
-        kill: role.kill_command(run_dir, &sockets.join(format!("{port}.pid")))?,
-    })
 }
 
-/// A server that is there already.
-fn external(variable: &str) -> Result<Server> {
-    let url = url::required(variable)?;
-    let title = url::mysql_version(&url)
-        .with_context(|| format!("the server of {variable} does not answer"))?;
-    Ok(Server {
-        title,
-        origin: format!("of {variable}"),
-        url,
-        has_locale_de: false,
-        kill: None,
-    })
+/// The directory for what servers write beside their data.
+pub(crate) const FILES: &str = "mysql-files";
+
+/// Connects to the first address that answers in time.
+fn connect(addresses: &[SocketAddr]) -> Result<TcpStream> {
+    let mut failed = None;
+    for address in addresses {
+        match TcpStream::connect_timeout(address, ANSWER_TIMEOUT) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = Some(error),
+        }
+    }
+    Err(failed.context("the host has no address")?.into())
+}
+
+/// The name and version of a MySQL or MariaDB server. The first packet on a new connection has them and needs no login.
+pub(crate) fn title(url: &str) -> Result<String> {
+    let addresses = Url::parse(url)?.socket_addrs(|| Some(3306))?;
+    let mut stream = connect(&addresses)?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    // Three bytes of length, one of sequence; then, in the first packet, one of protocol version, and the version in text.
+    let mut header = [0; 4];
+    stream.read_exact(&mut header)?;
+    header[3] = 0;
+    let mut packet = vec![0; usize::try_from(u32::from_le_bytes(header))?];
+    stream.read_exact(&mut packet)?;
+    match packet.split_first() {
+        Some((10, rest)) => {
+            // `5.5.5-10.11.19-MariaDB-0+deb12u1`, or `8.4.6-1`. The `5.5.5-` is there for the sake of old replicas.
+            let version = rest.split(|&byte| byte == 0).next().unwrap_or_default();
+            let version = String::from_utf8_lossy(version);
+            let number = version.trim_start_matches("5.5.5-").split('-').next();
+            let is_mariadb = version.contains("MariaDB");
+            let name = if is_mariadb { "MariaDB" } else { "MySQL" };
+            Ok(format!("{name} {}", number.unwrap_or_default()))
+        }
+        // The server refuses: an error's number, then its text.
+        Some((255, rest)) => {
+            let text = rest.get(2..).unwrap_or_default();
+            bail!("{}", String::from_utf8_lossy(text))
+        }
+        _ => bail!("it is not a MySQL server"),
+    }
 }

@@ -1,166 +1,126 @@
-//! PostgreSQL: private servers, which speak German when asked to, and one that is there already.
+//! Private servers of PostgreSQL, which speak German when asked to.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 
-use crate::cleanup::start_server;
-use crate::private::{RunDir, ServerRole, account, free_port};
+use crate::private::{PrivateServer, RunDir, ServerRole, free_port};
 use crate::run::words;
-use crate::servers::{Server, Source};
-use crate::{docker, programs, run, url};
+use crate::servers::Server;
+use crate::{programs, run};
 
 /// Settings of every private server: tests open many connections.
 const SETTINGS: &str =
     "-c max_connections=300 -c max_prepared_transactions=10 -c shared_buffers=256MB";
-/// For data that last for one run and need not survive a crash of the machine.
-const NOT_DURABLE: &str = " -c fsync=off";
-
-/// What makes a server say [`EXPECTED_MESSAGE`] when it speaks German: a test has to see that errors are recognised whichever
-/// language the server speaks.
-pub(crate) const GERMAN_QUERY: [&str; 4] =
-    ["-c", "SET lc_messages = 'de_DE.UTF-8'", "-c", "SELECT 1/0"];
-/// Part of PostgreSQL's German message for a division by zero.
-pub(crate) const EXPECTED_MESSAGE: &str = "Division durch Null";
-/// What the locale is made of, from Debian's package `locales`.
+/// For tests, whose data need not survive a crash of the machine, and which bring about many deadlocks.
+const NOT_DURABLE: &str = " -c fsync=off -c deadlock_timeout=50ms";
+/// What the German locale is made of, from Debian's package `locales`.
 const LOCALE_SOURCE: &str = "/usr/share/i18n/locales/de_DE";
+/// The directory of the locale, in that of the run.
+const LOCALES: &str = "locales";
 
-/// The settings for the server's command line.
 pub(crate) fn settings(durable: bool) -> impl Iterator<Item = &'static str> {
     words(SETTINGS).chain(words(if durable { "" } else { NOT_DURABLE }))
 }
 
-/// The server of this source, after starting it.
-pub(crate) fn open(source: &Source, run_dir: &RunDir, role: ServerRole) -> Result<Server> {
-    match source {
-        Source::Url(variable) => external(variable),
-        Source::Docker(image) => docker::start_postgres(image, run_dir.durable),
-        Source::Private => start(&programs::postgres()?, "private", run_dir, role),
-        Source::Release(release) => start(&release.bin(), &release.origin(), run_dir, role),
-    }
-}
-
-/// Starts a server with the programs of this directory.
-fn start(programs: &Path, origin: &str, run_dir: &RunDir, role: ServerRole) -> Result<Server> {
-    let account = account(&["postgres", "nobody"])?;
-    let account = account.as_ref();
-    let data = run_dir.directory(&role.name("postgres"), account)?;
-    let sockets = run_dir.directory(&role.name("postgres-sockets"), account)?;
-    let locales = run_dir.path(&role.name("locales"));
-    create_locale(&locales)?;
-
-    let mut initdb = run_dir.command(&programs.join("initdb"), account);
+pub(crate) fn start(programs: &Path, run_dir: &RunDir, role: ServerRole) -> Result<Server> {
+    let port = free_port()?;
+    let server = PrivateServer {
+        run_dir,
+        role,
+        name: &format!("postgres-{port}"),
+    };
+    let data = run_dir.directory(server.name)?;
+    let mut initdb = run_dir.command(&programs.join("initdb"));
     initdb.args(words(
         "--auth=trust --username=postgres --locale=C --encoding=UTF8 --no-sync --pgdata",
     ));
     // Killed, it would leave a piece of shared memory behind.
     run::uninterrupted_output(initdb.arg(&data))?;
-
-    let log = role.name("postgres.log");
-    let mut command = role.command(run_dir, &programs.join("postgres"), account, &log)?;
-    command
-        .arg("-D")
-        .arg(&data)
-        .arg("-k")
-        .arg(&sockets)
-        .env("LOCPATH", &locales);
-    command.args(settings(role.durable(run_dir)));
-    command.args(
-        role.connections()
-            .map(|most| format!("-cmax_connections={most}")),
-    );
-    let (url, version) = listen(programs, &mut command).with_context(|| run_dir.log(&log))?;
-    let (_, _, errors) = run::capture(psql(programs.join("psql"), &url).args(GERMAN_QUERY))?;
-    if !errors.contains(EXPECTED_MESSAGE) {
-        let errors = errors.trim_end();
-        bail!(
-            "the private PostgreSQL does not speak German, which a test needs; it said: {errors}"
-        );
+    let locales = run_dir.path(LOCALES);
+    if !locales.exists() {
+        create_locale(&locales)?;
     }
+    let started = listen(&server, programs, port)?;
+    let has_locale_de = speaks_german(psql(programs.join("psql"), &started.url))?;
+    ensure!(
+        has_locale_de,
+        "the private PostgreSQL does not speak German, which a test needs"
+    );
     Ok(Server {
-        title: format!("PostgreSQL {version}"),
-        origin: origin.into(),
-        url,
-        has_locale_de: true,
-        kill: role.kill_command(run_dir, &data.join("postmaster.pid"))?,
+        has_locale_de,
+        ..started
     })
 }
 
-/// Starts the server on a free port. Returns its URL and version.
-fn listen(programs: &Path, command: &mut Command) -> Result<(String, String)> {
-    let port = free_port()?;
+/// Starts the server, which has its data, on this port.
+fn listen(server: &PrivateServer, programs: &Path, port: u16) -> Result<Server> {
+    let data = server.run_dir.path(server.name);
+    let mut command = server.command(&programs.join("postgres"))?;
+    command.arg("-D").arg(&data);
     command.args(["-p", &port.to_string(), "-c", "listen_addresses=127.0.0.1"]);
-    let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
+    command.args(["-c", "unix_socket_directories="]);
+    command.args(settings(server.durable()));
+    let connections = server.role.connections();
+    command.args(connections.map(|most| format!("-cmax_connections={most}")));
+    command.env("LOCPATH", server.run_dir.path(LOCALES));
     // Its immediate shutdown, which also ends the processes of the connections: they are in no group with the server.
-    let version = start_server(command, Signal::SIGQUIT, || {
-        version(psql(programs.join("psql"), &url))
-    })?;
-    Ok((url, version))
+    let stop = Signal::SIGQUIT;
+    let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
+    let pid_file = data.join("postmaster.pid");
+    server.start(&mut command, stop, &[pid_file], url, |url| {
+        title(psql(programs.join("psql"), url))
+    })
 }
 
-/// Starts a hot standby of a private server; the answer is its URL.
-pub(crate) fn start_standby(run_dir: &RunDir, primary: &Server) -> Result<String> {
+/// Starts a hot standby of a private server.
+pub(crate) fn start_standby(run_dir: &RunDir, primary: &Server) -> Result<Server> {
     let programs = programs::postgres()?;
-    let account = account(&["postgres", "nobody"])?;
-    let account = account.as_ref();
-    let data = run_dir.directory("standby", account)?;
-    let mut copy = run_dir.command(&programs.join("pg_basebackup"), account);
+    let server = PrivateServer {
+        run_dir,
+        role: ServerRole::Regular,
+        name: "standby",
+    };
+    let data = run_dir.directory(server.name)?;
+    let mut copy = run_dir.command(&programs.join("pg_basebackup"));
     copy.args(words("--write-recovery-conf --checkpoint=fast --no-sync"));
     run::output(copy.args(["--dbname", &primary.url, "--pgdata"]).arg(&data))?;
-    let (role, log) = (ServerRole::Regular, "standby.log");
-    let mut command = role.command(run_dir, &programs.join("postgres"), account, log)?;
-    command
-        .arg("-D")
-        .arg(&data)
-        .args(["-c", "unix_socket_directories="]);
-    command.args(settings(false));
-    let (url, _) = listen(&programs, &mut command).with_context(|| run_dir.log(log))?;
-    Ok(url)
+    listen(&server, &programs, free_port()?)
 }
 
-/// A server that is there already.
-fn external(variable: &str) -> Result<Server> {
-    let url = url::required(variable)?;
-    if url::has_host(&url) {
-        url::connect(&url, 5432)
-            .with_context(|| format!("the server of {variable} does not answer"))?;
+/// The name and version of a server that is there already. It sends its version after a login only, so psql asks for it: without
+/// psql the version is not shown.
+pub(crate) fn external_title(url: &str) -> Result<String> {
+    match programs::find("psql") {
+        Some(program) => title(psql(program, url)),
+        None => Ok("PostgreSQL of unknown version".to_owned()),
     }
-    // The server sends its version after a login only, so psql asks for it. Without psql the version is not shown.
-    let version = programs::find("psql").and_then(|program| version(psql(program, &url)).ok());
-    let version = version.as_deref().unwrap_or("of unknown version");
-    Ok(Server {
-        title: format!("PostgreSQL {version}"),
-        origin: format!("of {variable}"),
-        url,
-        has_locale_de: false,
-        kill: None,
-    })
 }
 
-/// The version of the server that psql connects to.
-pub(crate) fn version(mut psql: Command) -> Result<String> {
+/// The name and version of the server that psql connects to.
+pub(crate) fn title(mut psql: Command) -> Result<String> {
     let printed = run::output(psql.args(["-c", "SHOW server_version"]))?;
-    Ok(printed
-        .split(' ')
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .to_owned())
+    let version = words(&printed).next().unwrap_or_default();
+    Ok(format!("PostgreSQL {version}"))
 }
 
-fn psql(program: PathBuf, url: &str) -> Command {
+/// Whether the server that psql connects to can speak German: a test has to see that errors are recognised whichever language the
+/// server speaks.
+pub(crate) fn speaks_german(mut psql: Command) -> Result<bool> {
+    psql.args(["-c", "SET lc_messages = 'de_DE.UTF-8'", "-c", "SELECT 1/0"]);
+    Ok(run::errors(&mut psql)?.contains("Division durch Null"))
+}
+
+pub(crate) fn psql(program: PathBuf, url: &str) -> Command {
     let mut command = Command::new(program);
-    command
-        .args(words("--no-psqlrc --no-password -At -d"))
-        .arg(url);
-    command.env("PGCONNECT_TIMEOUT", "5");
+    command.args(words("--no-psqlrc --no-password -At -d"));
+    command.arg(url).env("PGCONNECT_TIMEOUT", "5");
     command
 }
 
-/// Whether a German locale can be made.
 pub(crate) fn can_create_locale() -> bool {
     programs::find("localedef").is_some() && Path::new(LOCALE_SOURCE).exists()
 }
@@ -170,19 +130,15 @@ fn create_locale(directory: &Path) -> Result<()> {
     fs::create_dir(directory)?;
     let localedef = programs::find("localedef").context("there is no localedef")?;
     let made = directory.join("de_DE.UTF-8");
+    let mut localedef = Command::new(localedef);
+    localedef.args(words("-i de_DE -f UTF-8")).arg(&made);
     // Its exit code is that of an error for warnings too.
-    let (_, _, errors) = run::capture(
-        Command::new(localedef)
-            .args(words("-i de_DE -f UTF-8"))
-            .arg(&made),
-    )?;
-    if !made.join("LC_MESSAGES").exists() {
-        bail!(
-            "localedef has not made {}: {}",
-            made.display(),
-            errors.trim_end()
-        );
-    }
+    let errors = run::errors(&mut localedef)?;
+    ensure!(
+        made.join("LC_MESSAGES").exists(),
+        "localedef has not made {}: {errors}",
+        made.display()
+    );
     Ok(())
 }
 

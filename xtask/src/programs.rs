@@ -12,7 +12,6 @@ use crate::run;
 /// Where Debian keeps programs that only root is expected to run, which is not in the `PATH` of others.
 const MORE_DIRECTORIES: [&str; 2] = ["/usr/local/sbin", "/usr/sbin"];
 
-/// The program's path, when there is one.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path)
@@ -54,7 +53,6 @@ pub(crate) fn postgres() -> Result<PathBuf> {
         .context("there is no PostgreSQL server")
 }
 
-/// The programs of a MariaDB or MySQL server.
 pub(crate) struct MysqlServer {
     pub(crate) server: PathBuf,
     /// What makes MariaDB's data directory; MySQL does it by itself.
@@ -63,18 +61,21 @@ pub(crate) struct MysqlServer {
     pub(crate) base: Option<PathBuf>,
 }
 
+impl MysqlServer {
+    pub(crate) fn is_mariadb(&self) -> bool {
+        self.install.is_some()
+    }
+}
+
 /// The machine's server, of the kind that is asked for. `mysqld` is either one's name.
 fn mysql_server(mariadb: bool) -> Option<MysqlServer> {
-    let mut candidates = ["mariadbd", "mysqld"].into_iter().filter_map(find);
-    let server = candidates.find(|server| {
+    let is_it = |server: &PathBuf| {
         version(server).is_some_and(|version| version.contains("MariaDB") == mariadb)
-    })?;
-    let install = if mariadb {
-        Some(find("mariadb-install-db").or_else(|| find("mysql_install_db"))?)
-    } else {
-        None
     };
-    Some(MysqlServer {
+    let mut candidates = ["mariadbd", "mysqld"].into_iter().filter_map(find);
+    let server = candidates.find(is_it)?;
+    let install = find("mariadb-install-db").filter(|_| mariadb);
+    (install.is_some() == mariadb).then_some(MysqlServer {
         server,
         install,
         base: None,

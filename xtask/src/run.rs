@@ -1,11 +1,11 @@
 //! Running commands to their end.
 
+use std::env;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write, stdin, stdout};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use nix::sys::signal::Signal;
 
 use crate::cleanup::{ended, spawn, spawn_foreground};
@@ -13,14 +13,39 @@ use crate::cleanup::{ended, spawn, spawn_foreground};
 /// How many lines of a failed test's message are repeated at the end.
 const LINES_OF_MESSAGE: usize = 12;
 
-/// The words of a text, for a command line.
 pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split_whitespace()
 }
 
+/// Removes the variables whose names begin with one of these.
+pub(crate) fn remove_variables(command: &mut Command, beginnings: &[&str]) {
+    for (name, _) in env::vars_os() {
+        let name_begins = |with: &&str| name.as_encoded_bytes().starts_with(with.as_bytes());
+        if beginnings.iter().any(name_begins) {
+            command.env_remove(name);
+        }
+    }
+}
+
 /// Runs the command with the output of this process and without input.
 pub(crate) fn run(command: &mut Command) -> Result<ExitStatus> {
-    wait(spawn(command.stdin(Stdio::null()), Signal::SIGTERM)?)
+    Ok(wait(spawn(command.stdin(Stdio::null()), Signal::SIGTERM)?)?.status)
+}
+
+/// Not with the arguments and variables, which may have a password.
+fn name(command: &Command) -> std::path::Display<'_> {
+    std::path::Path::new(command.get_program()).display()
+}
+
+/// [`run`] for a command that has to succeed.
+pub(crate) fn succeed(command: &mut Command) -> Result<()> {
+    let status = run(command)?;
+    ensure!(
+        status.success(),
+        "{} failed ({status}), see above",
+        name(command)
+    );
+    Ok(())
 }
 
 /// [`run`] for a command that runs tests, with `name` before each line of its output: others may run at the same time.
@@ -30,7 +55,7 @@ pub(crate) fn run_tests(name: &str, command: &mut Command) -> Result<(ExitStatus
     let mut child = spawn(command, Signal::SIGTERM)?;
     let printed = child.stdout.take();
     let failed = printed.map(|printed| copy_and_find_failures(name, printed, stdout()));
-    Ok((wait(child)?, failed.unwrap_or_default()))
+    Ok((wait(child)?.status, failed.unwrap_or_default()))
 }
 
 /// Copies what is read, and returns the names of the tests that failed, and what they panicked with.
@@ -44,10 +69,8 @@ fn copy_and_find_failures(name: &str, printed: impl Read, mut copy: impl Write) 
         // Nobody may listen any more: the tests still run to their end.
         let _ = writeln!(copy, "{name}: {text}");
         if let Some(name) = text.strip_suffix(" ... FAILED") {
-            failed.push(format!(
-                "failed: {}",
-                name.strip_prefix("test ").unwrap_or(name)
-            ));
+            let name = name.strip_prefix("test ").unwrap_or(name);
+            failed.push(format!("failed: {name}"));
         } else if text.starts_with("thread '") && text.contains(" panicked at ") {
             left = LINES_OF_MESSAGE;
         } else if text.is_empty() || text == "stack backtrace:" || text.starts_with("note: ") {
@@ -64,65 +87,64 @@ fn copy_and_find_failures(name: &str, printed: impl Read, mut copy: impl Write) 
 /// Runs the command for the person at the terminal, who may type into it: Ctrl-C is the command's own business, and its exit
 /// code says how it took it. Without a terminal it is the same as [`run`], but for the input, which is that of this process.
 pub(crate) fn run_foreground(command: &mut Command) -> Result<ExitStatus> {
-    wait(if stdin().is_terminal() {
+    let child = if stdin().is_terminal() {
         spawn_foreground(command)?
     } else {
         spawn(command, Signal::SIGTERM)?
-    })
+    };
+    Ok(wait(child)?.status)
 }
 
 /// Runs the command silently and returns what it printed; its error messages become the error when it fails.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
-    let (status, printed, errors) = capture(command)?;
-    succeeded(command, status, printed, &errors)
-}
-
-/// As [`output`], with the error messages of this process.
-pub(crate) fn printed(command: &mut Command) -> Result<String> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = spawn(command, Signal::SIGTERM)?;
-    let printed = child.stdout.take().map(read).unwrap_or_default();
-    let status = wait(child)?;
-    succeeded(command, status, printed, "see above")
-}
-
-fn succeeded(
-    command: &Command,
-    status: ExitStatus,
-    printed: String,
-    errors: &str,
-) -> Result<String> {
-    if !status.success() {
-        let (printed, errors) = (printed.trim_end(), errors.trim_end());
-        bail!("{command:?} failed ({status})\n{printed}{errors}");
-    }
-    Ok(printed)
-}
-
-/// Runs the command silently and returns how it ended, what it printed, and its error messages.
-pub(crate) fn capture(command: &mut Command) -> Result<(ExitStatus, String, String)> {
-    capture_until(command, Signal::SIGTERM)
+    output_until(command, Signal::SIGTERM)
 }
 
 /// As [`output`], for a short command that would leave something behind if a signal ended it: what it is stopped with has no
 /// effect.
 pub(crate) fn uninterrupted_output(command: &mut Command) -> Result<String> {
-    let (status, printed, errors) = capture_until(command, Signal::SIGCONT)?;
-    succeeded(command, status, printed, &errors)
+    output_until(command, Signal::SIGCONT)
 }
 
-fn capture_until(command: &mut Command, stop: Signal) -> Result<(ExitStatus, String, String)> {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = spawn(command, stop)?;
-    let (printed, errors) = (child.stdout.take(), child.stderr.take());
-    let errors = thread::spawn(move || errors.map(read));
-    let printed = printed.map(read).unwrap_or_default();
-    let status = wait(child)?;
-    let errors = errors.join().ok().flatten().unwrap_or_default();
-    Ok((status, printed, errors))
+fn output_until(command: &mut Command, stop: Signal) -> Result<String> {
+    let output = capture(command, stop)?;
+    let (printed, errors) = (text(&output.stdout), text(&output.stderr));
+    if !output.status.success() {
+        let (printed, errors) = (printed.trim_end(), errors.trim_end());
+        bail!(
+            "{} failed ({})\n{printed}{errors}",
+            name(command),
+            output.status
+        );
+    }
+    Ok(printed)
+}
+
+/// As [`output`], with the error messages of this process.
+pub(crate) fn printed(command: &mut Command) -> Result<String> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let Output { status, stdout, .. } = wait(spawn(command, Signal::SIGTERM)?)?;
+    ensure!(
+        status.success(),
+        "{} failed ({status}), see above",
+        name(command)
+    );
+    Ok(text(&stdout))
+}
+
+/// Runs the command silently and returns its error messages, however it ends.
+pub(crate) fn errors(command: &mut Command) -> Result<String> {
+    Ok(text(&capture(command, Signal::SIGTERM)?.stderr))
+}
+
+fn capture(command: &mut Command, stop: Signal) -> Result<Output> {
+    command.stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    wait(spawn(command, stop)?)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// The exit code that a shell would report.
@@ -132,17 +154,12 @@ pub(crate) fn code(status: ExitStatus) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
 
-fn wait(mut child: Child) -> Result<ExitStatus> {
-    let status = child.wait();
-    ended(&child);
-    Ok(status?)
-}
-
-fn read(mut pipe: impl Read) -> String {
-    let mut bytes = Vec::new();
-    // What came before a broken pipe is still worth showing.
-    let _ = pipe.read_to_end(&mut bytes);
-    String::from_utf8_lossy(&bytes).into_owned()
+/// Waits for its end, and reads what it prints into pipes meanwhile.
+fn wait(child: Child) -> Result<Output> {
+    let process = child.id();
+    let output = child.wait_with_output();
+    ended(process);
+    Ok(output?)
 }
 
 #[cfg(test)]

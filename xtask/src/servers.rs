@@ -1,15 +1,23 @@
 //! The servers of a run: which are asked for, where they come from, and how they are named to the commands that use them.
 
+use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 
 use crate::private::{RunDir, ServerRole};
+use crate::programs::{self, MysqlServer};
 use crate::release::{self, Release};
-use crate::{mysql, postgres, url};
+use crate::{docker, mysql, postgres};
 
+/// The variable that names the PostgreSQL server, to this program and to the tests.
+pub(crate) const POSTGRES_URL: &str = "PG_DATABASE_URL";
+/// The variable that names the MySQL server; to the tests, whichever of MySQL and MariaDB they are to use.
+pub(crate) const MYSQL_URL: &str = "MYSQL_DATABASE_URL";
+/// The variable that names a MariaDB server to this program.
+pub(crate) const MARIADB_URL: &str = "MARIADB_DATABASE_URL";
 /// The variable with which the tests accept that PostgreSQL has no German messages.
 const WITHOUT_LOCALES: &str = "DIESEL_LOCKS_TEST_WITHOUT_LOCALES";
 /// The variable with which the tests kill no server.
@@ -18,24 +26,22 @@ const WITHOUT_CRASHES: &str = "DIESEL_LOCKS_TEST_WITHOUT_CRASHES";
 /// A database that diesel-locks works on.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Engine {
-    /// `PgConnection`.
     Postgres,
-    /// `MysqlConnection`: MySQL and MariaDB.
+    /// MySQL and MariaDB.
     Mysql,
-    /// `SqliteConnection`, which needs no server.
     Sqlite,
 }
 
 /// The servers of a run and their settings.
-#[derive(Args, Clone)]
+#[derive(Args)]
 pub(crate) struct ServerArguments {
     /// Only these databases: their servers and their integration tests (`mysql` is MySQL and MariaDB).
     #[arg(long, value_delimiter = ',', value_name = "DATABASE")]
     pub(crate) only: Vec<Engine>,
     /// These servers in place of the machine's (MySQL: beside its MariaDB), from Debian's packages, which are unpacked
     /// and not installed, or as containers.
-    #[arg(long, value_delimiter = ',', value_name = "SERVER")]
-    server: Vec<Release>,
+    #[arg(long, value_delimiter = ',', value_parser = release::parser())]
+    server: Vec<&'static Release>,
     /// Leaves fsync and its like at their defaults, for benchmarks and long runs.
     #[arg(long)]
     durable: bool,
@@ -50,22 +56,34 @@ impl ServerArguments {
         self.only.is_empty() || self.only.contains(&engine)
     }
 
-    /// The last version of one of these that is requested.
-    fn release(&self, is_one: impl Fn(Release) -> bool) -> Option<Source> {
-        let last = self.server.iter().rfind(|release| is_one(**release));
+    /// The last version of this product that is requested.
+    fn release(&self, product: &str) -> Option<Source> {
+        let last = self.server.iter().rfind(|it| it.product() == product);
         last.copied().map(Source::Release)
     }
 }
 
-/// Where a server comes from.
+/// The URL in a variable; empty is the same as not set. One that is not UTF-8 leads to no server, and to an error that says so.
+pub(crate) fn url_of(variable: &str) -> Option<String> {
+    let url = env::var_os(variable)?.to_string_lossy().into_owned();
+    Some(url).filter(|url| !url.is_empty())
+}
+
+/// The URL that this variable has to have.
+pub(crate) fn required_url(variable: &str) -> Result<String> {
+    url_of(variable).with_context(|| format!("with --external, {variable} must name a server"))
+}
+
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Source {
     /// It runs already; this is the variable with its URL.
     Url(&'static str),
     /// Started here, from the machine's programs.
     Private,
+    /// Started here, from the machine's MySQL, also if it has MariaDB.
+    PrivateMysql,
     /// Started here, from programs of this version.
-    Release(Release),
+    Release(&'static Release),
     /// Started here, in a container of this image.
     Docker(String),
 }
@@ -73,12 +91,71 @@ pub(crate) enum Source {
 impl Source {
     /// Whether it may be killed, and others like it be started.
     fn is_private(&self) -> bool {
-        matches!(self, Self::Private | Self::Release(_))
+        !matches!(self, Self::Url(_) | Self::Docker(_))
+    }
+
+    /// The MariaDB to make a cluster of: the machine's, or of this version.
+    pub(crate) fn for_mariadb(release: Option<&'static Release>) -> Result<Self> {
+        let Some(release) = release else {
+            return Ok(Self::Private);
+        };
+        let is_mariadb = release.product() == "mariadb";
+        ensure!(is_mariadb, "Galera is a part of MariaDB");
+        Ok(Self::Release(release))
+    }
+
+    pub(crate) fn mysql_server(&self) -> Result<MysqlServer> {
+        match self {
+            Self::Release(release) => Ok(release.mysql_server()),
+            Self::PrivateMysql => programs::oracle_mysql().context("there is no MySQL server"),
+            _ => programs::mysql(),
+        }
+    }
+
+    fn postgres_programs(&self) -> Result<PathBuf> {
+        match self {
+            Self::Release(release) => Ok(release.bin()),
+            _ => programs::postgres(),
+        }
     }
 
     /// The server that a variable names, if it is set.
     fn given(variable: &'static str) -> Option<Self> {
-        url::from_variable(variable).map(|_| Self::Url(variable))
+        url_of(variable).map(|_| Self::Url(variable))
+    }
+
+    /// The server, after starting it.
+    pub(crate) fn open(
+        &self,
+        engine: Engine,
+        run_dir: &RunDir,
+        role: ServerRole,
+    ) -> Result<Server> {
+        let is_postgres = engine == Engine::Postgres;
+        let server = match self {
+            Self::Url(variable) => {
+                let url = required_url(variable)?;
+                let title = if is_postgres {
+                    postgres::external_title(&url)
+                } else {
+                    mysql::title(&url)
+                };
+                let silent = || format!("the server of {variable} does not answer");
+                let title = title.with_context(silent)?;
+                // Not its URL, which may have a password.
+                println!("xtask: {title} (of {variable})");
+                return Ok(Server {
+                    title,
+                    url,
+                    ..Server::default()
+                });
+            }
+            Self::Docker(image) => docker::start(engine, image, run_dir)?,
+            _ if is_postgres => postgres::start(&self.postgres_programs()?, run_dir, role)?,
+            _ => mysql::start(&self.mysql_server()?, run_dir, role)?,
+        };
+        println!("xtask: {} at {}", server.title, server.url);
+        Ok(server)
     }
 }
 
@@ -88,9 +165,9 @@ pub(crate) struct Plan {
     pub(crate) postgres: Option<Source>,
     /// Tests run once for each. The first is the one for everything; MariaDB, if both kinds are there.
     pub(crate) mysql: Vec<Source>,
+    pub(crate) patroni: bool,
     /// The one that tells prepared statements apart.
     pub(crate) pgbouncer: Option<PathBuf>,
-    /// Whether a clock is to be set.
     pub(crate) faketime: bool,
     /// Whether a page is to be opened in a browser.
     pub(crate) browser: bool,
@@ -103,22 +180,18 @@ impl Plan {
         let mut mysql = Vec::new();
         if arguments.includes(Engine::Mysql) {
             // A URL of a MySQL does not replace MariaDB, unless nothing is to be started.
-            let mariadb = arguments.release(|it| it.engine() == Engine::Mysql && !it.is_mysql());
-            mysql.extend(mariadb.or(Source::given(url::MARIADB)).or(private.clone()));
-            mysql.extend(
-                arguments
-                    .release(Release::is_mysql)
-                    .or(Source::given(url::MYSQL)),
-            );
+            let mariadb = arguments.release("mariadb");
+            mysql.extend(mariadb.or(Source::given(MARIADB_URL)).or(private.clone()));
+            mysql.extend(arguments.release("mysql").or(Source::given(MYSQL_URL)));
             if mysql.is_empty() {
-                mysql.push(Source::Url(url::MYSQL));
+                mysql.push(Source::Url(MYSQL_URL));
             }
         }
         let postgres = arguments
-            .release(|it| it.engine() == Engine::Postgres)
-            .or(Source::given(url::POSTGRES))
+            .release("postgres")
+            .or(Source::given(POSTGRES_URL))
             .or(private)
-            .unwrap_or(Source::Url(url::POSTGRES));
+            .unwrap_or(Source::Url(POSTGRES_URL));
         Self {
             postgres: arguments.includes(Engine::Postgres).then_some(postgres),
             mysql,
@@ -127,43 +200,22 @@ impl Plan {
             ..Self::default()
         }
     }
-
-    /// The servers for a command that can use one of each kind only: a server that is named replaces the private one.
-    pub(crate) fn requested_single(arguments: &ServerArguments) -> Self {
-        let mut plan = Self::requested(arguments);
-        plan.browser = false;
-        let given = plan.mysql.iter().rposition(|it| *it != Source::Private);
-        if let Some(given) = given {
-            plan.mysql = vec![plan.mysql.swap_remove(given)];
-        }
-        plan
-    }
 }
 
-/// What is known about a running server.
+#[derive(Default)]
 pub(crate) struct Server {
-    /// Name and version.
     pub(crate) title: String,
-    /// Where it comes from.
-    pub(crate) origin: String,
     pub(crate) url: String,
     /// Whether it can be made to report errors in German.
     pub(crate) has_locale_de: bool,
-    /// A program that kills it.
+    /// A program that kills it, stops it, or has it continue.
     pub(crate) kill: Option<PathBuf>,
+    /// A program that stops its connections with the other nodes of the cluster, or has them continue.
+    pub(crate) kill_network: Option<PathBuf>,
+    /// The file with its clock, if it can be set.
+    pub(crate) clock: Option<PathBuf>,
 }
 
-impl Server {
-    pub(crate) fn print(&self) {
-        let Self { title, origin, .. } = self;
-        println!(
-            "xtask: {title} ({origin}) at {}",
-            url::without_password(&self.url)
-        );
-    }
-}
-
-/// The servers of a run.
 pub(crate) struct Servers {
     pub(crate) postgres: Option<Server>,
     pub(crate) mysql: Vec<Server>,
@@ -180,28 +232,30 @@ impl Servers {
         with_crash_servers: bool,
     ) -> Result<Self> {
         let run_dir = RunDir::create(arguments.durable)?;
-        let postgres = plan.postgres.as_ref();
-        let postgres = postgres.map(|it| postgres::open(it, &run_dir, ServerRole::Regular));
-        let mysql = plan.mysql.iter();
-        let mysql = mysql.map(|it| mysql::open(it, &run_dir, ServerRole::Regular));
+        let postgres = |it: &Source, role| it.open(Engine::Postgres, &run_dir, role);
+        let mysql = |it: &Source, role| it.open(Engine::Mysql, &run_dir, role);
+        let role = ServerRole::Regular;
         let mut servers = Self {
-            postgres: postgres.transpose()?,
-            mysql: mysql.collect::<Result<_>>()?,
+            postgres: plan
+                .postgres
+                .as_ref()
+                .map(|it| postgres(it, role))
+                .transpose()?,
+            mysql: plan
+                .mysql
+                .iter()
+                .map(|it| mysql(it, role))
+                .collect::<Result<_>>()?,
             crash: None,
             pgbouncer: plan.pgbouncer.clone(),
         };
-        if let (Some(postgres), Some(mysql)) = (&plan.postgres, plan.mysql.first())
+        if let (Some(first), Some(second)) = (&plan.postgres, plan.mysql.first())
             && with_crash_servers
-            && postgres.is_private()
-            && mysql.is_private()
+            && first.is_private()
+            && second.is_private()
         {
-            servers.crash = Some([
-                postgres::open(postgres, &run_dir, ServerRole::Crash)?,
-                mysql::open(mysql, &run_dir, ServerRole::Crash)?,
-            ]);
-        }
-        for server in servers.postgres.iter().chain(&servers.mysql) {
-            server.print();
+            let role = ServerRole::Killed { faketime: None };
+            servers.crash = Some([postgres(first, role)?, mysql(second, role)?]);
         }
         if with_crash_servers && servers.crash.is_none() {
             println!(
@@ -211,7 +265,7 @@ impl Servers {
         if servers
             .postgres
             .as_ref()
-            .is_some_and(|server| !server.has_locale_de)
+            .is_some_and(|it| !it.has_locale_de)
         {
             println!(
                 "xtask: this PostgreSQL need not know German, so {WITHOUT_LOCALES}=1: the tests use English errors only"
@@ -223,15 +277,11 @@ impl Servers {
     /// Sets the variables with the servers for the command; `mysql` is the number of the server of that kind.
     pub(crate) fn set_variables(&self, command: &mut Command, mysql: usize) {
         if let Some(server) = &self.postgres {
-            command.env(url::POSTGRES, &server.url);
-            if server.has_locale_de {
-                command.env_remove(WITHOUT_LOCALES);
-            } else {
-                command.env(WITHOUT_LOCALES, "1");
-            }
+            command.env(POSTGRES_URL, &server.url);
+            command.envs((!server.has_locale_de).then_some((WITHOUT_LOCALES, "1")));
         }
         if let Some(server) = self.mysql.get(mysql) {
-            command.env(url::MYSQL, &server.url);
+            command.env(MYSQL_URL, &server.url);
         }
         if let Some(pgbouncer) = &self.pgbouncer {
             command.env(release::PGBOUNCER_VARIABLE, pgbouncer);
@@ -240,12 +290,10 @@ impl Servers {
             command.env(WITHOUT_CRASHES, "1");
             return;
         };
-        command.env_remove(WITHOUT_CRASHES);
         for (name, server) in ["PG", "MYSQL"].into_iter().zip(crash) {
             command.env(format!("{name}_CRASH_URL"), &server.url);
-            if let Some(kill) = &server.kill {
-                command.env(format!("{name}_CRASH_COMMAND"), kill);
-            }
+            let kill = server.kill.iter();
+            command.envs(kill.map(|kill| (format!("{name}_CRASH_COMMAND"), kill)));
         }
     }
 }

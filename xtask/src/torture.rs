@@ -1,18 +1,17 @@
-//! `cargo xtask torture`: a private server, and the program `torture` with it.
+//! `cargo xtask torture`: private servers, and the program `torture` with them.
 
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
 
 use crate::cargo::{ALL, cargo, target};
-use crate::private::{Clock, RunDir, ServerRole};
-use crate::release::Release;
+use crate::private::{RunDir, ServerRole, write_clock};
+use crate::release::{self, MYSQL_9, Release};
 use crate::run::words;
-use crate::servers::{Plan, Server, Source};
-use crate::{mysql, postgres, programs, run, setup, url};
+use crate::servers::{self, Engine, MYSQL_URL, Plan, Source};
+use crate::{nodes, patroni, programs, run, setup};
 
-/// What is tortured.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Backend {
     Postgres,
@@ -21,12 +20,28 @@ enum Backend {
     Sqlite,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Cluster {
+    /// Three nodes of MariaDB, all of which take writes.
+    Galera,
+    /// Three members with MySQL 9, one of which takes writes.
+    GroupReplication,
+    /// Three nodes of PostgreSQL, one of which takes writes.
+    Patroni,
+}
+
 /// The options that this program knows; others go after `--`, see `cargo run -p torture -- run --help`.
 #[derive(Args)]
 pub(crate) struct TortureArguments {
-    /// What is tortured.
-    #[arg(long)]
-    backend: Backend,
+    /// A single server, or SQLite.
+    #[arg(long, required_unless_present = "cluster")]
+    backend: Option<Backend>,
+    /// A cluster.
+    #[arg(long, conflicts_with = "backend")]
+    cluster: Option<Cluster>,
+    /// Galera of this version in place of the machine's.
+    #[arg(long, requires = "cluster", value_parser = release::parser())]
+    server: Option<&'static Release>,
     /// For how long faults happen.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
@@ -52,73 +67,104 @@ pub(crate) struct TortureArguments {
 
 /// `cargo xtask torture`: the exit code is that of the program.
 pub(crate) fn torture(arguments: &TortureArguments) -> Result<u8> {
-    let backend = arguments.backend;
-    let plan = setup::prepare(plan(backend)?)?;
-    if plan.faketime && programs::faketime().is_none() {
+    let plan = setup::prepare(plan(arguments)?)?;
+    let faketime = programs::faketime().filter(|_| plan.faketime);
+    if plan.faketime && faketime.is_none() {
         println!("xtask: no libfaketime, so no clock is set");
     }
     // An example has cargo choose the features as it does for tests, with those of the dev-dependencies.
     let mut build = cargo(words("build --bin torture --example object_lock"));
-    build
-        .args(ALL)
-        .args(arguments.release.then_some("--release"));
-    let status = run::run(&mut build)?;
+    let release = arguments.release.then_some("--release");
+    let status = run::run(build.args(ALL).args(release))?;
     if !status.success() {
+        // 1 means violations.
         return Ok(run::code(status));
     }
 
-    // Durable: a server that is killed must have kept what it had confirmed.
-    let run_dir = RunDir::create(true)?;
-    let library = programs::faketime().filter(|_| plan.faketime);
-    let clock = library
-        .map(|library| Clock::new(&run_dir, library))
-        .transpose()?;
-    let role = ServerRole::Torture {
-        clock: clock.as_ref(),
-    };
-    let server = match (plan.postgres, plan.mysql.first()) {
-        (Some(postgres), _) => Some(postgres::open(&postgres, &run_dir, role)?),
-        (_, Some(Source::Private)) if backend == Backend::Mysql => {
-            let programs = programs::oracle_mysql().context("there is no MySQL server")?;
-            Some(mysql::start(&programs, "private", &run_dir, role)?)
-        }
-        (_, Some(mysql)) => Some(mysql::open(mysql, &run_dir, role)?),
-        _ => None,
-    };
-    let profile = if arguments.release {
-        "release"
-    } else {
-        "debug"
-    };
+    let profile = release.map_or("debug", |_| "release");
     let mut command = Command::new(target()?.join(profile).join("torture"));
-    command.args(["run", "--seconds", &arguments.seconds.to_string()]);
+    command.arg("run");
     for (name, value) in [
-        ("--seed", &arguments.seed.map(|seed| seed.to_string())),
-        ("--faults", &arguments.faults),
-        ("--sabotage", &arguments.sabotage),
+        ("--seconds", Some(arguments.seconds.to_string())),
+        ("--seed", arguments.seed.map(|seed| seed.to_string())),
+        ("--faults", arguments.faults.clone()),
+        ("--sabotage", arguments.sabotage.clone()),
     ] {
         if let Some(value) = value {
-            command.args([name, value]);
+            command.args([name, &value]);
         }
     }
     command.args(arguments.json.then_some("--json"));
-    add_server_options(&mut command, server.as_ref(), clock.as_ref());
+    // Durable: a server that is killed must have kept what it had confirmed.
+    let run_dir = &RunDir::create(true)?;
+    let role = ServerRole::Killed {
+        faketime: faketime.as_deref(),
+    };
+    let servers = match arguments.cluster {
+        Some(Cluster::Galera) => nodes::galera(run_dir, plan.mysql[0].mysql_server()?, role)?,
+        Some(Cluster::GroupReplication) => nodes::group_replication(run_dir, role)?,
+        Some(Cluster::Patroni) => {
+            let (nodes, switch_over) = patroni::start(run_dir)?;
+            command.arg("--switch-over").arg(switch_over);
+            nodes
+        }
+        None => {
+            let postgres = plan.postgres.iter().map(|it| (it, Engine::Postgres));
+            let mysql = plan.mysql.iter().map(|it| (it, Engine::Mysql));
+            let servers = postgres.chain(mysql);
+            let opened = servers.map(|(source, engine)| source.open(engine, run_dir, role));
+            opened.collect::<Result<_>>()?
+        }
+    };
+    if let Some(cluster) = arguments.cluster.and_then(|it| it.to_possible_value()) {
+        command.args(["--cluster", cluster.get_name()]);
+    }
+    for server in &servers {
+        command.args(["--url", &server.url]);
+        for (option, path) in [
+            ("--kill-server", &server.kill),
+            ("--kill-network", &server.kill_network),
+            ("--clock", &server.clock),
+        ] {
+            if let Some(path) = path {
+                command.arg(option).arg(path);
+            }
+        }
+    }
+    // SQLite's clock is that of the workers.
+    if let (true, Some(library)) = (servers.is_empty(), &faketime) {
+        let clock = run_dir.path("clock");
+        write_clock(&clock)?;
+        command.arg("--clock").arg(clock);
+        command.arg("--faketime").arg(library);
+    }
     command.args(&arguments.more);
     Ok(run::code(run::run(&mut command)?))
 }
 
-/// The server, and what else is to be installed.
-fn plan(backend: Backend) -> Result<Plan> {
-    let mysql = match backend {
-        Backend::Mariadb => Some(Source::Private),
-        Backend::Mysql => Some(mysql_source()?),
-        Backend::Postgres | Backend::Sqlite => None,
-    };
+/// The servers, and what else is to be installed.
+fn plan(arguments: &TortureArguments) -> Result<Plan> {
+    ensure!(
+        arguments.server.is_none() || arguments.cluster == Some(Cluster::Galera),
+        "--server is for --cluster galera"
+    );
+    let (mut postgres, mut mysql) = (None, None);
+    match (arguments.cluster, arguments.backend) {
+        (Some(Cluster::Galera), _) => mysql = Some(Source::for_mariadb(arguments.server)?),
+        (Some(Cluster::GroupReplication), _) => mysql = Some(Source::Release(&MYSQL_9)),
+        (Some(Cluster::Patroni), _) | (None, Some(Backend::Postgres)) => {
+            postgres = Some(Source::Private);
+        }
+        (None, Some(Backend::Mariadb)) => mysql = Some(Source::Private),
+        (None, Some(Backend::Mysql)) => mysql = Some(mysql_source()?),
+        (None, Some(Backend::Sqlite) | None) => {}
+    }
     Ok(Plan {
-        postgres: (backend == Backend::Postgres).then_some(Source::Private),
-        mysql: mysql.into_iter().collect(),
         // PostgreSQL's clock is set in another way: see `clock.rs` of the program.
-        faketime: backend != Backend::Postgres,
+        faketime: postgres.is_none(),
+        postgres,
+        mysql: mysql.into_iter().collect(),
+        patroni: arguments.cluster == Some(Cluster::Patroni),
         ..Plan::default()
     })
 }
@@ -126,41 +172,19 @@ fn plan(backend: Backend) -> Result<Plan> {
 /// A MySQL that is not MariaDB. Debian has none.
 fn mysql_source() -> Result<Source> {
     if programs::oracle_mysql().is_some() {
-        return Ok(Source::Private);
+        return Ok(Source::PrivateMysql);
     }
-    let variable = url::MYSQL;
-    if url::from_variable(variable).is_some() {
+    if servers::url_of(MYSQL_URL).is_some() {
         println!(
-            "xtask: the server of {variable} is not killed, and its clock is not set: it is not private"
+            "xtask: the server of {MYSQL_URL} is not killed, and its clock is not set: it is not private"
         );
-        return Ok(Source::Url(variable));
+        return Ok(Source::Url(MYSQL_URL));
     }
-    if !Release::Mysql9.unpacked().is_available() {
+    if !MYSQL_9.is_available() {
         bail!(
             "there is no MySQL (a program `mysqld` in the PATH that is not MariaDB's, or Debian's packages), and \
-             {variable} names none"
+             {MYSQL_URL} names none"
         );
     }
-    Ok(Source::Release(Release::Mysql9))
-}
-
-/// Adds the options that say where the server is and which faults it can have.
-fn add_server_options(command: &mut Command, server: Option<&Server>, clock: Option<&Clock>) {
-    if let Some(server) = server {
-        server.print();
-        command.args(["--url", &server.url]);
-        if let Some(kill) = &server.kill {
-            command.arg("--kill-server").arg(kill);
-        }
-    }
-    let Some(clock) = clock else {
-        return;
-    };
-    // The clock of a server that is not private can't be set.
-    if server.is_none_or(|server| server.kill.is_some()) {
-        command.arg("--clock").arg(&clock.file);
-    }
-    if server.is_none() {
-        command.arg("--faketime").arg(&clock.library);
-    }
+    Ok(Source::Release(&MYSQL_9))
 }

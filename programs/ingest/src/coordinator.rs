@@ -1,235 +1,171 @@
-//! A run: starts the writers, collects their reports, and checks the result.
+//! A run: starts the writers, counts their reports, and checks the result.
 
-use std::collections::BTreeMap;
-use std::sync::mpsc::{self, Receiver};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use diesel::QueryResult;
 use program_support::connection::AnyConnection;
 use program_support::database::Database;
-use program_support::processes::{self, ChildProcess, send_interrupts};
-use program_support::progress::Progress;
+use program_support::outcome::{
+    Errors, INTERRUPTED, Verdict, json, milliseconds, per_second, print, thousandths,
+};
+use program_support::processes::{Children, Event};
 
-use crate::check::Delivered;
-use crate::job::{Job, Locking, Report, Totals, total};
-use crate::outcome::Outcome;
+use crate::Options;
+use crate::check::Expected;
 use crate::source::Source;
-use crate::store::{self, Row};
-use crate::{Options, Retention};
+use crate::store;
+use crate::writer::{Fate, Job, REPEAT, Report};
 
-/// What the coordinator waits for.
-type Event = processes::Event<Report>;
+/// The exit code if documents were rejected, and nothing else is wrong.
+const REJECTED: u8 = 3;
 
 /// Runs the program with these options.
-pub(crate) fn ingest(options: &Options, database: &Database, source: Source) -> Result<Outcome> {
-    let (sender, events) = mpsc::channel();
-    send_interrupts(sender.clone())?;
-    let job = Job {
-        database: database.clone(),
-        source,
-        seed: options.seed,
-        repeat: options.repeat(),
-        locking: match (options.unlocked, options.retention) {
-            (true, _) => Locking::Unlocked,
-            (false, Retention::Transient) => Locking::Transient,
-            (false, Retention::Kept) => Locking::Kept,
-        },
-        threads: options.threads.get(),
-        writers: options.processes.get(),
-        writer: 0,
-    };
+pub(crate) fn ingest(options: &Options, database: &Database) -> Result<ExitCode> {
+    let mut writers = Children::new()?;
+    let source = options.source()?;
     let mut conn = AnyConnection::open(database)?;
-    let mut progress = Progress::new(total(&job), "documents", options.output.json);
-    if let Source::Files(files) = &job.source
-        && files.others > 0
-    {
-        progress.print(&format!(
-            "{} other files than *.xml are left alone",
-            files.others
-        ));
-    }
-    let delivered = Delivered::read(&job.source);
-    let generated = job.source.is_generated();
-    let before = prepare(&mut conn, &delivered, generated, options.fresh, |message| {
-        progress.print(message);
-    })?;
-
-    let writers = (0..job.writers).map(|writer| {
-        let job = Job {
-            writer,
-            ..job.clone()
-        };
-        ChildProcess::start("writer", &job, writer, sender.clone())
+    diesel_locks::migrate(&mut conn)?;
+    store::create_table(&mut conn)?;
+    let before = store::all_rows(&mut conn)?;
+    let mut rejected = 0;
+    let expected = Expected::of(&source, &before, |index, reason| {
+        rejected += 1;
+        eprintln!("rejected: {}: {reason:#}", source.name(index));
     });
-    let mut writers: Vec<_> = writers.collect::<Result<_>>()?;
-    let run = RunTotals::of_writers(&mut writers, &events, &job.source, &mut progress);
-
-    progress.end();
-    let expected = delivered.expected(&run.rejected, &before);
-    let checked = expected.compare(&all_rows(&mut conn)?);
-    Ok(Outcome::new(&job, &run, checked))
-}
-
-/// The number of rows that are read at a time.
-const PAGE: i64 = 1000;
-
-/// Creates the tables, deletes rows if necessary, and returns the rows with which the run starts.
-///
-/// Generated documents start with an empty table, unless the rows are those of an earlier run with the same documents
-/// that was stopped. Rows from files are kept, unless the table is to be emptied.
-fn prepare(
-    conn: &mut AnyConnection,
-    delivered: &Delivered,
-    generated: bool,
-    fresh: bool,
-    say: impl Fn(&str),
-) -> Result<Vec<Row>> {
-    diesel_locks::migrate(conn)?;
-    conn.create_tables(store::TABLES)?;
-    let mut rows = all_rows(conn)?;
-    if fresh {
-        store::delete_all(conn)?;
-        rows.clear();
-    } else if generated {
-        let (earlier, real): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.generated);
-        rows = real;
-        if delivered.were_begun(&earlier) {
-            say(&format!(
-                "continuing a run that has stored {} documents",
-                earlier.len()
-            ));
-            rows.extend(earlier);
-        } else if !earlier.is_empty() {
-            store::delete_generated(conn)?;
-            say(&format!(
-                "deleted the {} generated documents of an earlier run",
-                earlier.len()
-            ));
-        }
-    }
-    let duplicates = delivered
-        .expected(&BTreeMap::new(), &[])
-        .compare(&rows)
-        .duplicates;
+    let duplicates = expected.compare(&before).duplicates;
     ensure!(
         duplicates == 0,
-        "the table has {duplicates} duplicates already, from a run with --unlocked; --fresh empties it"
+        "the table has {duplicates} duplicates already, from a run with --unlocked: drop ingest_documents"
     );
-    Ok(rows)
+
+    let processes = options.processes.get();
+    for writer in 0..processes {
+        let database = database.clone();
+        writers.start(&Job { database, writer })?;
+    }
+    let counts = Counts::of_writers(writers, &source);
+    let checked = expected.compare(&store::all_rows(&mut conn)?);
+    let times = match source {
+        Source::Generated(_) => 1,
+        Source::Files(_) => processes * REPEAT,
+    };
+    let outcome = json!({
+        "backend": database.engine,
+        // Different ones, and those that all writers get together.
+        "documents": source.len(),
+        "deliveries": source.len() * times,
+        "handled": counts.handled,
+        "inserted": counts.inserted,
+        "updated": counts.updated,
+        "dropped": counts.dropped,
+        "processes": processes,
+        "threads": options.threads,
+        "stored": checked.stored,
+        "missing": checked.missing,
+        "stale": checked.stale,
+        "duplicates": checked.duplicates,
+        "errors": counts.errors.0,
+        "rejected": rejected,
+        "retries": counts.retries,
+        "waits": counts.waits,
+        "longest_wait_ms": milliseconds(counts.longest_wait),
+        "seconds": thousandths(counts.took.as_secs_f64()),
+        "per_second": per_second(counts.handled, counts.took),
+        "locked": !options.unlocked,
+        "writers_died": counts.writers_died,
+        "interrupted": counts.interrupted,
+    });
+    let is_right = checked.missing + checked.stale + checked.duplicates == 0;
+    let verdict = verdict(is_right, !options.unlocked, rejected, &counts);
+    Ok(print(&outcome, verdict, options.output.json))
 }
 
-fn all_rows(conn: &mut AnyConnection) -> QueryResult<Vec<Row>> {
-    let mut rows: Vec<Row> = Vec::new();
-    loop {
-        let last = rows.last().map_or(0, |row| row.seq);
-        let page = store::rows_after(conn, last, PAGE)?;
-        if page.is_empty() {
-            return Ok(rows);
-        }
-        rows.extend(page);
+/// Without the lock wrong results are expected, and no failure.
+fn verdict(is_right: bool, locked: bool, rejected: usize, counts: &Counts) -> Verdict {
+    if counts.interrupted {
+        Verdict(INTERRUPTED, "interrupted")
+    } else if counts.writers_died > 0 {
+        Verdict(1, "a writer died")
+    } else if !is_right && locked {
+        Verdict(1, "WRONG")
+    } else if !is_right {
+        Verdict(0, "WRONG, as expected without the lock")
+    } else if counts.errors.0 > 0 && locked {
+        Verdict(1, "right, but with errors")
+    } else if counts.errors.0 > 0 {
+        Verdict(0, "right, but with errors, which the lock prevents")
+    } else if rejected > 0 {
+        Verdict(
+            REJECTED,
+            "right, but without the documents that were rejected",
+        )
+    } else {
+        Verdict(0, "right: every id is stored once, in its newest version")
     }
 }
 
-/// How long writers may take to finish their transactions before they are killed.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time from which acquiring a lock counts as a wait. Without a wait the statements take less, unless the machine
+/// is busy.
+const WAIT: Duration = Duration::from_millis(5);
 
-pub(crate) struct RunTotals {
-    /// By writer.
-    writers: Vec<Totals>,
-    /// Why each document was rejected, by index.
-    pub(crate) rejected: BTreeMap<usize, String>,
-    /// Errors other than those of documents, as of a writer that died.
-    pub(crate) other_errors: usize,
-    pub(crate) died: usize,
-    pub(crate) interrupted: bool,
-    /// The time from the start to the last document.
-    pub(crate) took: Duration,
+/// The totals of the writers' reports.
+#[derive(Default)]
+struct Counts {
+    /// Deliveries that were inserted, updated, dropped or rejected, or that failed.
+    handled: usize,
+    inserted: usize,
+    updated: usize,
+    dropped: usize,
+    errors: Errors,
+    retries: u32,
+    /// Locks that took at least [`WAIT`] to acquire.
+    waits: usize,
+    writers_died: usize,
+    interrupted: bool,
+    longest_wait: Duration,
+    /// The time from the start of the writers to the last document.
+    took: Duration,
 }
 
-impl RunTotals {
-    /// Starts the work when all writers are connected, and returns when all have ended.
-    pub(crate) fn of_writers(
-        writers: &mut [ChildProcess],
-        events: &Receiver<Event>,
-        source: &Source,
-        progress: &mut Progress,
-    ) -> Self {
-        let mut run = Self {
-            writers: vec![Totals::default(); writers.len()],
-            rejected: BTreeMap::new(),
-            other_errors: 0,
-            died: 0,
-            interrupted: false,
-            took: Duration::ZERO,
-        };
-        let mut running = writers.len();
-        let mut starting = vec![true; writers.len()];
-        let mut began = None;
-        let mut deadline: Option<Instant> = None;
-        while running > 0 {
-            let event = match deadline {
-                None => events.recv().ok(),
-                Some(deadline) => events
-                    .recv_timeout(deadline.saturating_duration_since(Instant::now()))
-                    .ok(),
-            };
-            match event.unwrap_or(Event::Interrupted) {
-                Event::Reported(writer, Report::Ready) => starting[writer] = false,
-                Event::Reported(writer, Report::Progress(totals)) => {
-                    run.writers[writer] = totals;
-                    run.took = began.map_or(Duration::ZERO, |began: Instant| began.elapsed());
-                    progress.set(run.total().handled);
+impl Counts {
+    /// Returns when all writers have ended.
+    fn of_writers(mut writers: Children<Report>, source: &Source) -> Self {
+        let mut counts = Self::default();
+        let began = Instant::now();
+        while writers.are_running() {
+            match writers.next(Duration::from_millis(100)) {
+                Some(Event::Reported(_, report)) => {
+                    counts.add(&report, source);
+                    counts.took = began.elapsed();
                 }
-                Event::Reported(_, Report::Rejected { index, reason }) => {
-                    // Every writer rejects it, each time that it is delivered.
-                    run.rejected.entry(index).or_insert_with(|| {
-                        progress.print(&format!("rejected: {}: {reason}", source.name(index)));
-                        reason
-                    });
+                Some(Event::Ended(writer, Err(error))) => {
+                    counts.writers_died += 1;
+                    let subject = format!("writer {}", writer + 1);
+                    counts.errors.add(&subject, &format!("{error:#}"));
                 }
-                Event::Reported(_, Report::Failed { index, error }) => {
-                    progress.print_error(&source.name(index), &error);
-                }
-                Event::Ended(writer) => {
-                    running -= 1;
-                    starting[writer] = false;
-                    if let Err(error) = writers[writer].ended() {
-                        run.died += 1;
-                        let subject = format!("writer {}", writer + 1);
-                        run.error(progress, &subject, &format!("{error:#}"));
-                    }
-                }
-                Event::Interrupted => {
-                    run.interrupted = true;
-                    let end = if deadline.is_none() {
-                        ChildProcess::stop
-                    } else {
-                        ChildProcess::kill
-                    };
-                    writers.iter_mut().for_each(end);
-                    deadline = Some(Instant::now() + PATIENCE);
-                }
+                _ => {}
             }
-            if began.is_none() && !starting.contains(&true) {
-                began = Some(Instant::now());
-                progress.begin();
-                for writer in &mut *writers {
-                    writer.send("begin");
-                }
-            }
         }
-        run
+        counts.interrupted = writers.interrupted;
+        counts
     }
 
-    fn error(&mut self, progress: &mut Progress, subject: &str, text: &str) {
-        self.other_errors += 1;
-        progress.print_error(subject, text);
-    }
-
-    pub(crate) fn total(&self) -> Totals {
-        let mut total = Totals::default();
-        self.writers.iter().for_each(|totals| total.add(totals));
-        total
+    fn add(&mut self, report: &Report, source: &Source) {
+        self.handled += 1;
+        match report {
+            Report::Upserted(upserted) => {
+                match upserted.fate {
+                    Fate::Inserted => self.inserted += 1,
+                    Fate::Updated => self.updated += 1,
+                    Fate::Dropped => self.dropped += 1,
+                }
+                self.retries += upserted.retries;
+                self.waits += usize::from(upserted.waited >= WAIT);
+                self.longest_wait = self.longest_wait.max(upserted.waited);
+            }
+            Report::Rejected => {}
+            Report::Failed { index, error } => self.errors.add(&source.name(*index), error),
+        }
     }
 }

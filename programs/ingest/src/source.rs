@@ -1,6 +1,5 @@
 //! The source of the documents: generated, or files.
 
-use std::ffi::OsStr;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -9,17 +8,15 @@ use anyhow::{Context, Result, ensure};
 use chrono::{DateTime, NaiveDateTime, TimeDelta};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use serde::{Deserialize, Serialize};
 
 /// The documents of a run, by index.
-#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) enum Source {
     Generated(Generator),
     Files(Files),
 }
 
 /// The names, as written in the files, of the elements with a document's id and timestamp.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone)]
 pub(crate) struct Elements {
     pub(crate) id: String,
     pub(crate) timestamp: String,
@@ -28,44 +25,40 @@ pub(crate) struct Elements {
 impl Source {
     pub(crate) fn len(&self) -> usize {
         match self {
-            Self::Generated(generator) => generator.len(),
-            Self::Files(files) => files.len(),
+            Self::Generated(generator) => generator.documents,
+            Self::Files(files) => files.paths.len(),
         }
-    }
-
-    pub(crate) fn is_generated(&self) -> bool {
-        matches!(self, Self::Generated(_))
     }
 
     /// The name of the document in messages.
     pub(crate) fn name(&self, index: usize) -> String {
         match self {
             Self::Generated(_) => format!("generated document {index}"),
-            Self::Files(files) => files.name(index),
+            Self::Files(files) => files.paths[index].clone(),
         }
     }
 
     pub(crate) fn read(&self, index: usize) -> Result<Vec<u8>> {
         match self {
             Self::Generated(generator) => Ok(generator.document(index).xml.into_bytes()),
-            Self::Files(files) => files.read(index),
+            Self::Files(files) => fs::read(&files.paths[index]).context("can't read the file"),
         }
     }
 
     pub(crate) fn elements(&self) -> Elements {
         match self {
-            Self::Generated(_) => elements(),
+            Self::Generated(_) => Elements {
+                id: "doc:ID".to_owned(),
+                timestamp: "doc:SentAt".to_owned(),
+            },
             Self::Files(files) => files.elements.clone(),
         }
     }
 }
 
 /// The `*.xml` files of a directory.
-#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Files {
     paths: Vec<String>,
-    /// The number of other files in the directory, which are ignored.
-    pub(crate) others: usize,
     elements: Elements,
 }
 
@@ -73,18 +66,12 @@ impl Files {
     pub(crate) fn of(directory: &Path, elements: Elements) -> Result<Self> {
         let unreadable = || format!("can't read the directory {}", directory.display());
         let mut paths = Vec::new();
-        let mut others = 0;
         for entry in fs::read_dir(directory).with_context(unreadable)? {
             let path = entry.with_context(unreadable)?.path();
-            if path.is_dir() {
-                continue;
-            }
             let extension = path.extension().unwrap_or_default();
-            if extension.eq_ignore_ascii_case("xml") {
+            if extension.eq_ignore_ascii_case("xml") && !path.is_dir() {
                 // A path that is not UTF-8 will not be found, so the document is rejected.
                 paths.push(path.to_string_lossy().into_owned());
-            } else {
-                others += 1;
             }
         }
         ensure!(
@@ -93,25 +80,7 @@ impl Files {
             directory.display()
         );
         paths.sort();
-        Ok(Self {
-            paths,
-            others,
-            elements,
-        })
-    }
-
-    fn len(&self) -> usize {
-        self.paths.len()
-    }
-
-    fn name(&self, index: usize) -> String {
-        let path = &self.paths[index];
-        let name = Path::new(path).file_name().and_then(OsStr::to_str);
-        name.unwrap_or(path).to_owned()
-    }
-
-    fn read(&self, index: usize) -> Result<Vec<u8>> {
-        fs::read(&self.paths[index]).context("can't read the file")
+        Ok(Self { paths, elements })
     }
 }
 
@@ -121,9 +90,11 @@ const FOLLOWS: usize = 4;
 /// The number of versions by which a document may arrive early or late.
 const DISORDER: u64 = 3;
 
-/// Generates documents from the seed, the number of documents and the number of ids alone, so that all processes
-/// generate equal documents, and a second run can finish the first.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+/// The average number of documents per id.
+const DOCUMENTS_PER_ID: usize = 20;
+
+/// Generates documents from the seed and the number of documents alone, so that all processes generate equal documents,
+/// and a second run can finish the first.
 pub(crate) struct Generator {
     seed: u64,
     documents: usize,
@@ -131,31 +102,19 @@ pub(crate) struct Generator {
 }
 
 /// A document, and its properties, which need not be parsed.
-#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Generated {
     pub(crate) id: String,
     pub(crate) timestamp: NaiveDateTime,
     pub(crate) xml: String,
 }
 
-fn elements() -> Elements {
-    Elements {
-        id: "doc:ID".to_owned(),
-        timestamp: "doc:SentAt".to_owned(),
-    }
-}
-
 impl Generator {
-    pub(crate) fn new(seed: u64, documents: usize, ids: usize) -> Self {
+    pub(crate) fn new(seed: u64, documents: usize) -> Self {
         Self {
             seed,
             documents,
-            ids: ids.max(1),
+            ids: (documents / DOCUMENTS_PER_ID).max(1),
         }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.documents
     }
 
     /// The document that arrives as number `index`.
@@ -215,53 +174,4 @@ fn xml(id: &str, timestamp: NaiveDateTime, chance: &mut StdRng) -> String {
     }
     xml.push_str("</Order>\n");
     xml
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashMap;
-
-    use super::*;
-
-    #[test]
-    fn the_same_job_gives_the_same_documents() {
-        let one = Generator::new(7, 100, 10);
-        let other = Generator::new(7, 100, 10);
-        assert!((0..100).all(|index| one.document(index) == other.document(index)));
-        let another_seed = Generator::new(8, 100, 10);
-        assert_ne!(one.document(0), another_seed.document(0));
-    }
-
-    #[test]
-    fn one_version_of_an_id_has_one_text() {
-        let generator = Generator::new(1, 2000, 50);
-        let mut texts = HashMap::new();
-        for index in 0..generator.len() {
-            let document = generator.document(index);
-            let xml = document.xml.clone();
-            let text = texts
-                .entry((document.id, document.timestamp))
-                .or_insert(xml);
-            assert_eq!(*text, document.xml);
-        }
-        assert!(texts.len() < generator.len(), "no document came twice");
-    }
-
-    #[test]
-    fn versions_arrive_out_of_order_and_about_half_are_news() {
-        let generator = Generator::new(1, 2000, 100);
-        let mut newest = HashMap::new();
-        let mut news = 0;
-        let mut late = 0;
-        for index in 0..generator.len() {
-            let document = generator.document(index);
-            let newest = newest.entry(document.id).or_insert(NaiveDateTime::MIN);
-            news += usize::from(document.timestamp > *newest);
-            late += usize::from(document.timestamp < *newest);
-            *newest = document.timestamp.max(*newest);
-        }
-        assert_eq!(newest.len(), 100);
-        assert!((800..1600).contains(&news), "{news} of 2000 were news");
-        assert!(late > 200, "{late} of 2000 were late");
-    }
 }

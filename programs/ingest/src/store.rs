@@ -8,12 +8,15 @@ use program_support::database::Engine;
 use self::ingest_documents::{dsl, table};
 use crate::document::{Document, Version};
 
-/// The statements that create the table.
-pub(crate) const TABLES: [(Engine, &str); 3] = [
-    (Engine::Sqlite, include_str!("store/sqlite.sql")),
-    (Engine::Postgres, include_str!("store/postgres.sql")),
-    (Engine::Mysql, include_str!("store/mysql.sql")),
-];
+/// Creates the table if it is missing.
+pub(crate) fn create_table(conn: &mut AnyConnection) -> anyhow::Result<()> {
+    let statements = match conn.engine() {
+        Engine::Sqlite => include_str!("store/sqlite.sql"),
+        Engine::Postgres => include_str!("store/postgres.sql"),
+        Engine::Mysql => include_str!("store/mysql.sql"),
+    };
+    conn.create_tables(statements)
+}
 
 diesel::table! {
     ingest_documents (seq) {
@@ -23,28 +26,23 @@ diesel::table! {
         timestamp -> Timestamp,
         digest -> Binary,
         body -> Binary,
-        generated -> Bool,
     }
 }
 
-/// The part of an id's row that is compared with another version.
-#[derive(Queryable)]
-pub(crate) struct Registered {
-    pub(crate) seq: i64,
-    pub(crate) version: Version,
-}
-
-/// A whole row.
+/// A row as the check reads it.
 #[derive(Clone, Debug, Queryable)]
 pub(crate) struct Row {
     pub(crate) seq: i64,
     pub(crate) id: String,
     pub(crate) timestamp: NaiveDateTime,
     pub(crate) body: Vec<u8>,
-    pub(crate) generated: bool,
 }
 
-pub(crate) fn registered(conn: &mut AnyConnection, id: &str) -> QueryResult<Option<Registered>> {
+/// The row and the version of an id.
+pub(crate) fn registered(
+    conn: &mut AnyConnection,
+    id: &str,
+) -> QueryResult<Option<(i64, Version)>> {
     table
         .filter(dsl::id.eq(id))
         .select((dsl::seq, (dsl::timestamp, dsl::digest)))
@@ -52,18 +50,13 @@ pub(crate) fn registered(conn: &mut AnyConnection, id: &str) -> QueryResult<Opti
         .optional()
 }
 
-pub(crate) fn insert(
-    conn: &mut AnyConnection,
-    document: &Document,
-    generated: bool,
-) -> QueryResult<usize> {
+pub(crate) fn insert(conn: &mut AnyConnection, document: &Document) -> QueryResult<usize> {
     diesel::insert_into(table)
         .values((
             dsl::id.eq(&document.id),
             dsl::timestamp.eq(document.version.timestamp),
             dsl::digest.eq(document.version.digest.as_slice()),
             dsl::body.eq(document.body.as_slice()),
-            dsl::generated.eq(generated),
         ))
         .execute(conn)
 }
@@ -82,20 +75,22 @@ pub(crate) fn update(
         .execute(conn)
 }
 
-/// The next rows, in the order of `seq`.
-pub(crate) fn rows_after(conn: &mut AnyConnection, seq: i64, limit: i64) -> QueryResult<Vec<Row>> {
-    table
-        .filter(dsl::seq.gt(seq))
-        .order(dsl::seq)
-        .limit(limit)
-        .select((dsl::seq, dsl::id, dsl::timestamp, dsl::body, dsl::generated))
-        .load(conn)
-}
+/// The number of rows that are read at a time.
+const PAGE: i64 = 1000;
 
-pub(crate) fn delete_all(conn: &mut AnyConnection) -> QueryResult<usize> {
-    diesel::delete(table).execute(conn)
-}
-
-pub(crate) fn delete_generated(conn: &mut AnyConnection) -> QueryResult<usize> {
-    diesel::delete(table.filter(dsl::generated)).execute(conn)
+pub(crate) fn all_rows(conn: &mut AnyConnection) -> QueryResult<Vec<Row>> {
+    let mut rows: Vec<Row> = Vec::new();
+    loop {
+        let last = rows.last().map_or(0, |row| row.seq);
+        let page: Vec<Row> = table
+            .filter(dsl::seq.gt(last))
+            .order(dsl::seq)
+            .limit(PAGE)
+            .select((dsl::seq, dsl::id, dsl::timestamp, dsl::body))
+            .load(conn)?;
+        if page.is_empty() {
+            return Ok(rows);
+        }
+        rows.extend(page);
+    }
 }

@@ -3,149 +3,80 @@
 //! It ends after its last document, on Ctrl-C, and when its standard input ends, which the coordinator closes to stop
 //! it, or which ends with the coordinator. It finishes open transactions first.
 
-use std::io;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use diesel::prelude::*;
-use diesel_locks::Retention;
 use diesel_locks::prelude::*;
 use program_support::connection::AnyConnection;
+use program_support::database::Database;
 use program_support::processes::{
     is_stop_requested, read_job, report, stop_at_end_of_input, stop_on_interrupt,
 };
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use serde::{Deserialize, Serialize};
 
+use crate::Options;
 use crate::document::Document;
-use crate::job::{Job, Locking, Report, Totals, deliveries};
-use crate::source::Elements;
+use crate::source::Source;
 use crate::store;
 
-/// The interval between two reports of progress.
-const REPORTING: Duration = Duration::from_millis(100);
-
-/// Runs the writer from its start to its end.
-pub(crate) fn run() -> Result<ExitCode> {
-    stop_on_interrupt()?;
-    let job: Job = read_job()?;
-    let connections = (0..job.threads).map(|_| AnyConnection::open(&job.database));
-    let connections = connections.collect::<Result<Vec<_>>>()?;
-    write(&job, connections)?;
-    Ok(ExitCode::SUCCESS)
+/// A writer's job.
+#[derive(Deserialize, Serialize)]
+pub(crate) struct Job {
+    pub(crate) database: Database,
+    /// The index of the writer.
+    pub(crate) writer: usize,
 }
 
-fn write(job: &Job, connections: Vec<AnyConnection>) -> Result<()> {
-    let work = Work {
-        job,
-        elements: job.source.elements(),
-        deliveries: deliveries(job),
-        next: AtomicUsize::new(0),
-        totals: Mutex::default(),
-    };
-    report(&Report::Ready);
-    if io::stdin().read_line(&mut String::new())? == 0 {
-        return Ok(());
+/// How often each file is delivered to each writer.
+pub(crate) const REPEAT: usize = 10;
+
+/// The indexes of the documents for a writer, in order of arrival.
+///
+/// Generated documents go to the writers in turn, so that successive documents are processed at the same time. Files all
+/// go to every writer, shuffled each time.
+fn deliveries(source: &Source, options: &Options, writer: usize) -> Vec<usize> {
+    let all = 0..source.len();
+    if let Source::Generated(_) = source {
+        return all.skip(writer).step_by(options.processes.get()).collect();
     }
-    stop_at_end_of_input();
-    let (working, ended) = mpsc::channel::<()>();
-    thread::scope(|scope| {
-        for mut conn in connections {
-            let (work, working) = (&work, working.clone());
-            scope.spawn(move || {
-                let _working = working;
-                work.run(&mut conn);
-            });
-        }
-        drop(working);
-        while ended.recv_timeout(REPORTING) == Err(RecvTimeoutError::Timeout) {
-            work.report_progress();
-        }
-    });
-    work.report_progress();
-    Ok(())
+    let mut chance = StdRng::seed_from_u64(options.seed.wrapping_add(writer as u64));
+    let mut deliveries = Vec::new();
+    for _ in 0..REPEAT {
+        let mut pass: Vec<_> = all.clone().collect();
+        pass.shuffle(&mut chance);
+        deliveries.extend(pass);
+    }
+    deliveries
 }
 
-struct Work<'a> {
-    job: &'a Job,
-    elements: Elements,
-    deliveries: Vec<usize>,
-    next: AtomicUsize,
-    totals: Mutex<Totals>,
+/// What happened to a delivered document.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) enum Report {
+    Upserted(Upserted),
+    /// It can't be read.
+    Rejected,
+    /// Storing the document with this index failed.
+    Failed {
+        index: usize,
+        error: String,
+    },
 }
 
-impl Work<'_> {
-    fn run(&self, conn: &mut AnyConnection) {
-        while !is_stop_requested() {
-            let next = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(index) = self.deliveries.get(next) else {
-                break;
-            };
-            self.handle(conn, *index);
-        }
-    }
-
-    fn handle(&self, conn: &mut AnyConnection, index: usize) {
-        let source = &self.job.source;
-        let document = source
-            .read(index)
-            .and_then(|body| Document::read(body, &self.elements));
-        let document = match document {
-            Ok(document) => document,
-            Err(reason) => {
-                report(&Report::Rejected {
-                    index,
-                    reason: format!("{reason:#}"),
-                });
-                self.count(|totals| totals.handled += 1);
-                return;
-            }
-        };
-        let upserted = upsert(conn, &document, source.is_generated(), self.job.locking);
-        match upserted {
-            Ok(upserted) => self.count(|totals| totals.add_upserted(&upserted)),
-            Err(error) => {
-                report(&Report::Failed {
-                    index,
-                    error: error.to_string().trim_end().to_owned(),
-                });
-                self.count(|totals| {
-                    totals.handled += 1;
-                    totals.errors += 1;
-                });
-                // In place of one that may be lost, as a pool does.
-                if let Ok(new) = AnyConnection::open(&self.job.database) {
-                    *conn = new;
-                }
-            }
-        }
-    }
-
-    fn count(&self, change: impl FnOnce(&mut Totals)) {
-        change(&mut self.totals.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
-    fn report_progress(&self) {
-        let mut totals = Totals::default();
-        self.count(|counted| totals = *counted);
-        report(&Report::Progress(totals));
-    }
-}
-
-/// The number of retries of a transaction that the database aborted.
-const RETRIES: u32 = 5;
-
-/// What happened to a document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) enum Fate {
     Inserted,
     Updated,
     Dropped,
 }
 
+#[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Upserted {
     pub(crate) fate: Fate,
     /// The time from the request to the acquired lock.
@@ -153,29 +84,73 @@ pub(crate) struct Upserted {
     pub(crate) retries: u32,
 }
 
+/// Runs the writer from its start to its end.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    stop_on_interrupt()?;
+    let Job { database, writer } = read_job()?;
+    stop_at_end_of_input();
+    let threads = options.threads.get();
+    let connections = (0..threads).map(|_| AnyConnection::open(&database));
+    let connections = connections.collect::<Result<Vec<_>>>()?;
+    let source = options.source()?;
+    let deliveries = deliveries(&source, options, writer);
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for mut conn in connections {
+            let (database, source, deliveries, next) = (&database, &source, &deliveries, &next);
+            scope.spawn(move || {
+                while !is_stop_requested()
+                    && let Some(&index) = deliveries.get(next.fetch_add(1, Ordering::Relaxed))
+                {
+                    let handled = handle(source, index, &mut conn, options.unlocked);
+                    report(&handled);
+                    // In place of one that may be lost, as a pool does.
+                    if let Report::Failed { .. } = handled
+                        && let Ok(new) = AnyConnection::open(database)
+                    {
+                        conn = new;
+                    }
+                }
+            });
+        }
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+fn handle(source: &Source, index: usize, conn: &mut AnyConnection, unlocked: bool) -> Report {
+    let body = source.read(index);
+    let Ok(document) = body.and_then(|body| Document::read(body, &source.elements())) else {
+        return Report::Rejected;
+    };
+    match upsert(conn, &document, unlocked) {
+        Ok(upserted) => Report::Upserted(upserted),
+        Err(error) => {
+            let error = error.to_string().trim_end().to_owned();
+            Report::Failed { index, error }
+        }
+    }
+}
+
+/// The number of retries of a transaction that the database aborted.
+const RETRIES: u32 = 5;
+
 /// Inserts the document, replaces the stored version, or drops the document.
 fn upsert(
     conn: &mut AnyConnection,
     document: &Document,
-    generated: bool,
-    locking: Locking,
+    unlocked: bool,
 ) -> Result<Upserted, diesel_locks::Error> {
     let mut retries = 0;
     loop {
         let asked = Instant::now();
         let mut waited = Duration::ZERO;
-        let work = |conn: &mut AnyConnection| store_if_newer(conn, document, generated);
-        let lock = |retention| LockRequest::new(&document.id).retention(retention);
-        let mut locked = |retention| {
-            conn.with_object_lock(lock(retention), |conn| {
+        let result = if unlocked {
+            conn.transaction(|conn| store_if_newer(conn, document))
+        } else {
+            conn.with_object_lock(&document.id, |conn| {
                 waited = asked.elapsed();
-                work(conn)
+                store_if_newer(conn, document)
             })
-        };
-        let result = match locking {
-            Locking::Transient => locked(Retention::Transient),
-            Locking::Kept => locked(Retention::Kept),
-            Locking::Unlocked => conn.transaction(work),
         };
         match result {
             Ok(fate) => {
@@ -197,15 +172,14 @@ fn upsert(
 fn store_if_newer(
     conn: &mut AnyConnection,
     document: &Document,
-    generated: bool,
 ) -> Result<Fate, diesel_locks::Error> {
     match store::registered(conn, &document.id)? {
         None => {
-            store::insert(conn, document, generated)?;
+            store::insert(conn, document)?;
             Ok(Fate::Inserted)
         }
-        Some(registered) if document.version > registered.version => {
-            store::update(conn, registered.seq, document)?;
+        Some((seq, version)) if document.version > version => {
+            store::update(conn, seq, document)?;
             Ok(Fate::Updated)
         }
         Some(_) => Ok(Fate::Dropped),

@@ -93,15 +93,13 @@ impl AnyConnection {
         Ok(status.transaction_depth()?.is_some())
     }
 
-    /// Creates tables by the statements for the engine, if they are missing. Readers and the writer of SQLite do not
-    /// block each other: the mode is stored in the file.
-    pub fn create_tables(&mut self, statements: [(Engine, &str); 3]) -> Result<()> {
-        let engine = self.engine();
-        if engine == Engine::Sqlite {
+    /// Creates tables by these statements. Readers and the writer of SQLite do not block each other: the mode is stored in
+    /// the file.
+    pub fn create_tables(&mut self, statements: &str) -> Result<()> {
+        if self.engine() == Engine::Sqlite {
             self.batch_execute("PRAGMA journal_mode = WAL")?;
         }
-        let statements = statements.into_iter().find(|(other, _)| *other == engine);
-        self.batch_execute(statements.map_or("", |(_, statements)| statements))
+        self.batch_execute(statements)
             .context("can't create the tables")
     }
 }

@@ -1,13 +1,13 @@
 //! Which database a URL means, and how a program gets support for it.
 
 use std::env;
-use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use diesel_locks::IsolationLevel;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
@@ -46,6 +46,18 @@ impl fmt::Display for Engine {
     }
 }
 
+impl Engine {
+    /// The statement that begins a transaction at this level. On SQLite all transactions are serializable.
+    pub fn begin_at(self, level: IsolationLevel) -> String {
+        match self {
+            Self::Sqlite => "BEGIN".to_owned(),
+            Self::Postgres => format!("BEGIN ISOLATION LEVEL {level}"),
+            // The level applies to the next transaction only. Both statements are sent in one message.
+            Self::Mysql => format!("SET TRANSACTION ISOLATION LEVEL {level}; BEGIN"),
+        }
+    }
+}
+
 /// A database, with a URL that Diesel accepts.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Database {
@@ -81,35 +93,36 @@ impl Database {
 }
 
 /// Where the database is.
-pub enum DatabaseLocation {
-    /// A database that the user named. It stays.
-    Given(Database),
-    /// An SQLite file, which is deleted with this value.
-    Temporary(Database, TempDir),
+pub struct DatabaseLocation {
+    database: Database,
+    /// The directory of a temporary SQLite file, which is deleted with this value. A database that the user named stays.
+    _temporary: Option<TempDir>,
 }
 
 impl DatabaseLocation {
     /// The database of the URL, or a temporary SQLite file if there is none.
     fn new(program: Program, url: Option<&str>) -> Result<Self> {
         if let Some(url) = url {
-            return Ok(Self::Given(Database::from_url(url)?));
+            return Ok(Self {
+                database: Database::from_url(url)?,
+                _temporary: None,
+            });
         }
-        let directory = tempfile::Builder::new()
-            .prefix(program.name)
-            .tempdir()
+        let directory = TempDir::with_prefix(program.name)
             .context("can't create a directory for temporary files")?;
         let path = directory.path().join("database.sqlite");
         let url = path
             .to_str()
             .context("the directory for temporary files is not UTF-8")?;
-        Ok(Self::Temporary(Database::from_url(url)?, directory))
+        Ok(Self {
+            database: Database::from_url(url)?,
+            _temporary: Some(directory),
+        })
     }
 
     /// The database.
     pub fn database(&self) -> &Database {
-        match self {
-            Self::Given(database) | Self::Temporary(database, _) => database,
-        }
+        &self.database
     }
 }
 
@@ -133,96 +146,66 @@ macro_rules! program {
     };
 }
 
-/// The features of this build.
-const FEATURES: [(&str, bool); 2] = [
-    ("postgres", cfg!(feature = "postgres")),
-    ("mysql", cfg!(feature = "mysql")),
-];
-
 impl Program {
     /// Runs `work` on the database of the URL, or on a temporary SQLite file. Returns the exit code of the program, and
     /// prints an error with all its causes.
     pub fn run(
         self,
         url: Option<&str>,
-        work: impl FnOnce(&DatabaseLocation) -> Result<ExitCode>,
+        work: impl FnOnce(&Database) -> Result<ExitCode>,
     ) -> ExitCode {
-        terminal::exit_code(self.name, self.locate(url).and_then(|it| work(&it)))
+        let ended = self.locate(url).and_then(|it| work(it.database()));
+        terminal::exit_code(self.name, ended)
     }
 
     /// The database of the URL, which the program supports, or a temporary SQLite file if there is none.
     ///
-    /// Otherwise it builds the program again with the feature that is missing, and replaces this process by the new
-    /// program.
+    /// Otherwise it replaces this process by `cargo run` of the program with the feature that is missing.
     pub fn locate(self, url: Option<&str>) -> Result<DatabaseLocation> {
         let location = DatabaseLocation::new(self, url)?;
-        let (engine, feature, debian_package) = match location.database().engine {
+        let (is_supported, engine, feature, debian_package) = match location.database.engine {
             Engine::Sqlite => return Ok(location),
-            Engine::Postgres => ("PostgreSQL", "postgres", "libpq-dev"),
-            Engine::Mysql => ("MySQL", "mysql", "libmariadb-dev"),
+            Engine::Postgres => (
+                cfg!(feature = "postgres"),
+                "PostgreSQL",
+                "postgres",
+                "libpq-dev",
+            ),
+            Engine::Mysql => (cfg!(feature = "mysql"), "MySQL", "mysql", "libmariadb-dev"),
         };
-        if FEATURES.contains(&(feature, true)) {
+        if is_supported {
             return Ok(location);
         }
-        let name = self.name;
-        // `cargo run` sets this variable.
-        let cargo = env::var_os("CARGO").with_context(|| {
-            format!(
-                "{name} was built without {engine}; build it with --features {feature} \
-                 (needs {debian_package} on Debian and Ubuntu)"
-            )
-        })?;
-        eprintln!("{name} was built without {engine}: building it again with --features {feature}");
-        let built = self
-            .rebuild_command(&cargo, "build", FEATURES, feature)
-            .status()
-            .context("can't start cargo")?;
-        ensure!(
-            built.success(),
-            "building with {engine} failed; its client library must be installed \
-             ({debian_package} on Debian and Ubuntu)"
+        let without = format!(
+            "{} was built without {engine}; --features {feature} needs {debian_package} on Debian and Ubuntu",
+            self.name
         );
-        let error = self
-            .rebuild_command(&cargo, "run", FEATURES, feature)
-            .arg("--quiet")
-            .arg("--")
-            .args(env::args_os().skip(1))
-            .exec();
-        Err(error).context("can't start cargo")
-    }
-
-    /// `cargo build` or `cargo run` of this program with one more feature.
-    fn rebuild_command(
-        self,
-        cargo: &OsStr,
-        action: &str,
-        features: [(&str, bool); 2],
-        more: &str,
-    ) -> Command {
+        // `cargo run` sets this variable.
+        let Some(cargo) = env::var_os("CARGO") else {
+            bail!(without);
+        };
+        eprintln!("{without}: building it again");
         let mut command = Command::new(cargo);
-        command.args([action, "--manifest-path", self.manifest]);
-        command.args(["--bin", self.name]);
-        // The features of this build stay: a program may need several.
-        let present = features.iter().filter(|(_, supported)| *supported);
-        let features: Vec<&str> = present.map(|(name, _)| *name).chain([more]).collect();
-        command.args(["--features", &features.join(",")]);
+        command.args(["run", "--quiet", "--manifest-path", self.manifest]);
+        command.args(["--bin", self.name, "--features", feature]);
+        // The features of this build stay: a program may need both.
+        if cfg!(feature = "postgres") {
+            command.args(["--features", "postgres"]);
+        }
+        if cfg!(feature = "mysql") {
+            command.args(["--features", "mysql"]);
+        }
         if !cfg!(debug_assertions) {
             command.arg("--release");
         }
-        command
+        let error = command.arg("--").args(env::args_os().skip(1)).exec();
+        Err(error).context("can't start cargo")
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsStr;
-
-    use super::{Database, DatabaseLocation, Engine, Program};
-
-    const PROGRAM: Program = Program {
-        name: "a-program",
-        manifest: "/somewhere/Cargo.toml",
-    };
+    use super::{Database, Engine};
 
     #[test]
     fn urls_name_engines() {
@@ -243,30 +226,5 @@ mod tests {
         for url in ["oracle://x", ":memory:", "sqlite://:memory:", ""] {
             assert!(Database::from_url(url).is_err(), "{url}");
         }
-    }
-
-    #[test]
-    fn rebuild_keeps_the_features() {
-        let features = [("postgres", true), ("mysql", false)];
-        let command = PROGRAM.rebuild_command(OsStr::new("cargo"), "build", features, "mysql");
-        let arguments: Vec<_> = command.get_args().filter_map(OsStr::to_str).collect();
-        let expected =
-            "build --manifest-path /somewhere/Cargo.toml --bin a-program --features postgres,mysql";
-        assert_eq!(arguments[..7].join(" "), expected);
-    }
-
-    #[test]
-    fn temporary_location_is_deleted_and_a_given_one_is_not() {
-        let location = DatabaseLocation::new(PROGRAM, None).expect("a location");
-        let url = location.database().url.clone();
-        std::fs::write(&url, "").expect("a file");
-        drop(location);
-        assert!(!std::path::Path::new(&url).exists());
-
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("given.sqlite");
-        std::fs::write(&path, "").expect("a file");
-        drop(DatabaseLocation::new(PROGRAM, path.to_str()).expect("a location"));
-        assert!(path.exists());
     }
 }

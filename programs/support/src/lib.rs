@@ -10,7 +10,6 @@ pub mod database;
 pub mod meeting;
 pub mod outcome;
 pub mod processes;
-pub mod progress;
 pub mod terminal;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -19,29 +19,3 @@ impl Meeting {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::thread;
-
-    use super::Meeting;
-
-    #[test]
-    fn all_arrive_or_are_dropped_before_one_continues() {
-        let arrived = AtomicUsize::new(0);
-        let mut meetings = Meeting::of(5);
-        drop(meetings.pop());
-        thread::scope(|scope| {
-            for mut meeting in meetings {
-                let arrived = &arrived;
-                scope.spawn(move || {
-                    arrived.fetch_add(1, Ordering::SeqCst);
-                    meeting.wait();
-                    assert_eq!(arrived.load(Ordering::SeqCst), 4);
-                    meeting.wait();
-                });
-            }
-        });
-    }
-}

@@ -1,5 +1,5 @@
-//! Colours and the width of the terminal. Print styled text by the macros of `anstream`: they remove the
-//! styles where the output is not a terminal, or `NO_COLOR` is set.
+//! Colours. Print styled text by the macros of `anstream`: they remove the styles where the output is not a terminal,
+//! or `NO_COLOR` is set.
 
 use std::process::ExitCode;
 
@@ -13,17 +13,10 @@ pub const BAD: Style = AnsiColor::Red.on_default().bold();
 pub const WARNING: Style = AnsiColor::Yellow.on_default();
 /// Headings.
 pub const HEADING: Style = Style::new().bold();
-/// What is less important.
-pub const FAINT: Style = Style::new().dimmed();
 
 /// The text in this style.
 pub fn styled(style: Style, text: impl std::fmt::Display) -> String {
     format!("{style}{text}{style:#}")
-}
-
-/// The columns of the terminal that standard output is; `None` if it is none.
-pub fn width() -> Option<u16> {
-    terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0)
 }
 
 /// Prints styled text and a line end to standard output.

@@ -2,12 +2,14 @@
 
 use std::env;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use diesel::Connection;
+use diesel::dsl::sql;
+use diesel::sql_types::BigInt;
+use diesel::{Connection, RunQueryDsl, SqliteConnection};
 use rustix::process::{Pid as Number, kill_process};
 use serde_json::Value;
 use sysinfo::{Pid, Process, ProcessRefreshKind, ProcessStatus, ProcessesToUpdate, System};
@@ -103,15 +105,19 @@ impl Run {
     }
 }
 
-/// Asserts that the program refuses each of the arguments, and names the reason.
-pub fn assert_refused<const N: usize>(program: impl Fn() -> Command, cases: &[([&str; N], &str)]) {
-    for (arguments, reason) in cases {
-        let output = program().args(arguments).output();
-        let output = output.expect("the program starts");
-        assert!(!output.status.success(), "{arguments:?}");
-        let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(message.contains(reason), "{message}");
-    }
+/// Starts a program that fills a table of an SQLite file, and waits until the table has this many rows.
+pub fn started(command: &mut Command, path: &str, table: &str, rows: i64) -> Child {
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("the program starts");
+    let count = sql::<BigInt>(&format!("(SELECT count(*) FROM {table})"));
+    // An error while the table is missing or locked.
+    let has_rows = || {
+        let mut conn = SqliteConnection::establish(path).ok()?;
+        let found: i64 = diesel::select(count.clone()).get_result(&mut conn).ok()?;
+        Some(found >= rows)
+    };
+    wait_until("the table has rows", || has_rows().unwrap_or(false));
+    child
 }
 
 /// A database for one test on a server, which is dropped with this value.
@@ -198,39 +204,26 @@ pub fn signal(process: u32, signal: Signal) {
 
 /// The child processes of a process, without programs that are not on every machine, such as `ps`.
 pub fn children(parent: u32) -> Vec<u32> {
-    let parent = Pid::from_u32(parent);
-    listed(ProcessesToUpdate::All, |process| {
-        process.parent() == Some(parent)
-    })
+    let parent = Some(Pid::from_u32(parent));
+    processes(|process| process.parent() == parent)
 }
 
-/// The processes among these that a signal has stopped.
-pub fn stopped(processes: &[u32]) -> Vec<u32> {
-    among(processes, |process| process.status() == ProcessStatus::Stop)
-}
-
-/// The processes among these that have not ended.
-pub fn alive(processes: &[u32]) -> Vec<u32> {
+/// Whether one of these processes has not ended.
+pub fn any_alive(numbers: &[u32]) -> bool {
     // A process that has ended is listed until its parent has waited for it.
-    among(processes, |process| {
-        process.status() != ProcessStatus::Zombie
-    })
+    let is_alive = |process: &Process| {
+        process.status() != ProcessStatus::Zombie && numbers.contains(&process.pid().as_u32())
+    };
+    !processes(is_alive).is_empty()
 }
 
-fn among(processes: &[u32], wanted: impl Fn(&Process) -> bool) -> Vec<u32> {
-    let processes: Vec<_> = processes.iter().copied().map(Pid::from_u32).collect();
-    listed(ProcessesToUpdate::Some(&processes), wanted)
-}
-
-fn listed(which: ProcessesToUpdate<'_>, wanted: impl Fn(&Process) -> bool) -> Vec<u32> {
+fn processes(wanted: impl Fn(&Process) -> bool) -> Vec<u32> {
     let mut system = System::new();
     let known = ProcessRefreshKind::nothing().without_tasks();
-    system.refresh_processes_specifics(which, true, known);
-    let listed = system.processes().values();
-    let mut found: Vec<_> = listed
+    system.refresh_processes_specifics(ProcessesToUpdate::All, true, known);
+    let processes = system.processes().values();
+    processes
         .filter(|process| wanted(process))
         .map(|process| process.pid().as_u32())
-        .collect();
-    found.sort_unstable();
-    found
+        .collect()
 }

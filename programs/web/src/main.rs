@@ -1,18 +1,15 @@
 //! A web service whose handlers use object locks, slots and sequences on a pool, with a page that shows them.
 
 use anyhow::Result;
-use diesel::SqliteConnection;
-use program_support::database::{Engine, Program};
+use clap::Parser;
+use program_support::database::Program;
 use program_support::terminal::{self, BAD, styled};
 
 use args::Arguments;
 
 mod app;
 mod args;
-mod jobs;
-mod log;
 mod metrics;
-mod name;
 mod problem;
 mod routes;
 mod server;
@@ -23,7 +20,7 @@ mod xml;
 const PROGRAM: Program = program_support::program!();
 
 fn main() {
-    let code = run(&Arguments::of_process()).unwrap_or_else(|error| {
+    let code = run(Arguments::parse()).unwrap_or_else(|error| {
         terminal::print_to_stderr(format!("{}: {error:#}", styled(BAD, PROGRAM.name)));
         1
     });
@@ -31,16 +28,13 @@ fn main() {
     signal_hook::low_level::exit(code);
 }
 
-fn run(arguments: &Arguments) -> Result<i32> {
+fn run(arguments: Arguments) -> Result<i32> {
     let location = PROGRAM.locate(arguments.database.database_url.as_deref())?;
-    let database = location.database();
-    match database.engine {
-        Engine::Sqlite => server::serve::<SqliteConnection>(database, arguments),
-        #[cfg(feature = "postgres")]
-        Engine::Postgres => server::serve::<diesel::PgConnection>(database, arguments),
-        #[cfg(feature = "mysql")]
-        Engine::Mysql => server::serve::<diesel::MysqlConnection>(database, arguments),
-        #[cfg(not(all(feature = "postgres", feature = "mysql")))]
-        _ => anyhow::bail!("this program was built without support for that database"),
-    }
+    server::serve(location.database(), arguments)
+}
+
+/// Writes a line to standard error. Control characters become blanks, so that a text of the database or of a client stays
+/// one line.
+fn log(text: &str) {
+    eprintln!("web: {}", text.replace(char::is_control, " "));
 }

@@ -1,5 +1,6 @@
 //! Starts an instance, serves until it is asked to end, and ends within a time limit.
 
+use std::env::{self, VarError};
 use std::future::IntoFuture;
 use std::sync::Arc;
 use std::thread;
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use axum::Router;
+use futures_util::future::select;
 use program_support::database::Database;
 use program_support::terminal;
 use tokio::net::TcpListener;
@@ -19,18 +21,33 @@ use tokio::time::{self, Instant};
 use crate::app::App;
 use crate::args::Arguments;
 use crate::metrics::Metrics;
-use crate::state::{Snapshot, publisher};
-use crate::store::{Pools, Store};
-use crate::{name, routes};
+use crate::state::{self, Snapshot};
+use crate::{routes, store};
 
-/// Threads that may block, besides those of requests: health checks and releases.
+/// Threads that may block, besides those of requests: releases.
 const MORE_THREADS: usize = 64;
 
+/// How long the last answers may take when all is done.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long the release of the slots that are left may take: the time-out of the renewer's pool, and a statement.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// Serves until SIGTERM or SIGINT. Returns the exit code.
-pub(crate) fn serve<C: Store>(database: &Database, arguments: &Arguments) -> Result<i32> {
-    let name = arguments.name.clone().map_or_else(name::default, Ok)?;
-    let pools = Pools::<C>::open(database, arguments)?;
-    let engine = pools.operator.get()?.engine()?;
+pub(crate) fn serve(database: &Database, mut arguments: Arguments) -> Result<i32> {
+    if arguments.operator_token.is_none() {
+        arguments.operator_token = match env::var("OPERATOR_TOKEN") {
+            Ok(token) => Some(token).filter(|token| !token.is_empty()),
+            Err(VarError::NotPresent) => None,
+            Err(error) => return Err(error).context("OPERATOR_TOKEN"),
+        };
+    }
+    let instance = arguments.name.clone().unwrap_or_else(|| {
+        let host = rustix::system::uname();
+        let host = host.nodename().to_string_lossy();
+        format!("{host}-{}", std::process::id())
+    });
+    store::set_up(database)?;
     let metrics = Metrics::new()?;
     metrics.install()?;
     let runtime = Builder::new_multi_thread()
@@ -41,36 +58,28 @@ pub(crate) fn serve<C: Store>(database: &Database, arguments: &Arguments) -> Res
         let listener = TcpListener::bind(arguments.listen)
             .await
             .with_context(|| format!("can't listen on {}", arguments.listen))?;
-        let address = listener.local_addr()?.to_string();
-        let (sender, snapshots) = watch::channel(Arc::new(Snapshot::new(0, None, "{}".to_owned())));
-        let app = App::new(pools, metrics, snapshots, name, arguments);
-        let app = Arc::new(app);
-        let publisher = Arc::clone(&app);
-        let shown = engine.clone();
-        thread::spawn(move || publisher::run(&publisher, &shown, &sender));
-        // The first snapshot: the page begins with it.
+        let address = listener.local_addr()?;
+        let (sender, snapshots) = watch::channel(Snapshot::new(&instance, database.engine));
+        let app = App::new(database, arguments, instance, metrics, snapshots)?;
+        let (database, stop) = (database.clone(), app.shutdown.stop_token().clone());
+        thread::spawn(move || state::publish(&database, &stop, &sender));
+        // The page begins with the first snapshot.
         app.snapshots.clone().changed().await?;
-        terminal::print(format!("web: {engine}; listening on http://{address}"));
-        if app.arguments.operator_token.is_none() {
-            terminal::print_to_stderr(
-                "web: without --operator-token everyone who reaches the page can release slots",
-            );
-        }
-        let router = routes::router(Arc::clone(&app));
-        serve_until_asked_to_end(&app, listener, router, arguments.shutdown()).await
+        terminal::print(format!("web: listening on http://{address}"));
+        let app = Arc::new(app);
+        serve_until_asked_to_end(&app, listener, routes::router(Arc::clone(&app))).await
     });
     // Threads that still wait for the database are left behind.
     runtime.shutdown_background();
     Ok(i32::from(!ended?))
 }
 
-/// Serves until SIGTERM or SIGINT, and then ends within `limit`: accepts no more requests, ends all waits, lets closures
+/// Serves until SIGTERM or SIGINT, and then ends within the limit: accepts no more requests, ends all waits, lets closures
 /// and jobs end, and releases all slots. Returns whether all had ended in time.
-async fn serve_until_asked_to_end<C: Store>(
-    app: &Arc<App<C>>,
+async fn serve_until_asked_to_end(
+    app: &App,
     listener: TcpListener,
     router: Router,
-    limit: Duration,
 ) -> Result<bool> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -80,9 +89,8 @@ async fn serve_until_asked_to_end<C: Store>(
         let _ = stopped.await;
     });
     let server = tokio::spawn(server.into_future());
-    let asked =
-        futures_util::future::select(Box::pin(terminate.recv()), Box::pin(interrupt.recv()));
-    asked.await;
+    select(Box::pin(terminate.recv()), Box::pin(interrupt.recv())).await;
+    let limit = app.arguments.shutdown;
     let deadline = Instant::now() + limit;
     let _ = stop_accepting.send(());
     // Before a thread is free for the rest.
@@ -99,9 +107,7 @@ async fn serve_until_asked_to_end<C: Store>(
     }
     let left = time::timeout_at(deadline + RELEASE_TIMEOUT, ended).await;
     let all_ended = matches!(&left, Ok(Ok(left)) if left.is_empty());
-    if let Ok(Ok(left)) = &left
-        && !left.is_empty()
-    {
+    if let (Ok(Ok(left)), false) = (&left, all_ended) {
         eprintln!(
             "web: not ended in time: {} transactions, {} jobs or calls; {} slots were released",
             left.transactions,
@@ -113,9 +119,3 @@ async fn serve_until_asked_to_end<C: Store>(
     let _ = time::timeout(ANSWER_TIMEOUT, server).await;
     Ok(requests_ended && all_ended)
 }
-
-/// How long the last answers may take when all is done.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// How long the release of the slots that are left may take: the time-out of the renewer's pool, and a statement.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);

@@ -1,24 +1,47 @@
-//! The tables of documents, accounts and passes.
-//!
-//! The statements are the same for all databases, in Diesel's DSL, except for the type of ids: bytes on MySQL, whose
-//! collations treat different texts as equal, and text elsewhere.
+//! The tables of documents, accounts and passes, and connections to their database.
 
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel::r2d2::R2D2Connection;
-use diesel_locks::{ObjectLockExt, SemaphoreExt, SequenceExt, TransactionExt};
+use diesel::r2d2::{ConnectionManager, CustomizeConnection, Error as R2d2Error, Pool};
+use diesel_locks::ObjectLockExt;
+use program_support::connection::AnyConnection;
+use program_support::database::{Database, Engine};
 
 mod asker;
-mod pools;
 
 pub(crate) use asker::{Asker, NoAnswer};
-pub(crate) use pools::Pools;
 
-/// Sets for how many milliseconds a transaction on PostgreSQL may do nothing.
-#[cfg(any(feature = "postgres", test))]
-pub(crate) const SET_IDLE_LIMIT: &str = "SET idle_in_transaction_session_timeout = 60000";
+pub(crate) type Connections = Pool<ConnectionManager<AnyConnection>>;
 
-/// The id of the only row of settings.
-const SETTINGS: i64 = 1;
+/// The accounts, each with `FIRST_BALANCE` to begin with.
+const ACCOUNTS: i64 = 10;
+
+const FIRST_BALANCE: i64 = 1000;
+
+diesel::table! {
+    web_documents (id) {
+        id -> Text,
+        changed_us -> BigInt,
+        body -> Binary,
+    }
+}
+
+diesel::table! {
+    web_accounts (id) {
+        id -> BigInt,
+        balance -> BigInt,
+    }
+}
+
+diesel::table! {
+    web_passes (meeting, number) {
+        meeting -> Text,
+        number -> BigInt,
+    }
+}
 
 /// A document as it is stored.
 #[derive(Queryable)]
@@ -28,284 +51,187 @@ pub(crate) struct Document {
     pub(crate) body: Vec<u8>,
 }
 
-/// An account.
-#[derive(Queryable)]
-pub(crate) struct Account {
-    pub(crate) id: i64,
-    pub(crate) balance: i64,
+/// Texts of clients are bytes on MySQL, whose collations treat different texts as equal.
+fn tables(engine: Engine) -> String {
+    let (text, bytes) = match engine {
+        Engine::Sqlite => ("TEXT", "BLOB"),
+        Engine::Postgres => ("TEXT", "BYTEA"),
+        Engine::Mysql => ("VARBINARY(1020)", "LONGBLOB"),
+    };
+    format!(
+        "CREATE TABLE IF NOT EXISTS web_documents (
+            id {text} NOT NULL PRIMARY KEY,
+            changed_us BIGINT NOT NULL,
+            body {bytes} NOT NULL
+        );
+        CREATE TABLE IF NOT EXISTS web_accounts (
+            id BIGINT NOT NULL PRIMARY KEY,
+            balance BIGINT NOT NULL
+        );
+        CREATE TABLE IF NOT EXISTS web_passes (
+            meeting {text} NOT NULL,
+            number BIGINT NOT NULL,
+            PRIMARY KEY (meeting, number)
+        )"
+    )
 }
 
-pub(crate) trait Store:
-    ObjectLockExt + SemaphoreExt + SequenceExt + TransactionExt + R2D2Connection + Send + 'static
-{
-    /// Whether `CREATE TABLE` is part of the transaction. MySQL commits before it.
-    const TRANSACTIONAL_DDL: bool;
-
-    /// Creates the tables if they are missing.
-    fn create_tables(&mut self) -> QueryResult<()>;
-
-    /// Sets up the session, before any other statement.
-    fn configure_session(&mut self) -> QueryResult<()>;
-
-    /// Limits how long a statement takes on a connection for health checks, the page and the operator: a table may be
-    /// locked.
-    fn limit_look(&mut self) -> QueryResult<()>;
-
-    /// The name of the database and its version.
-    fn engine(&mut self) -> QueryResult<String>;
-
-    /// Microseconds since 1970 by the database's clock.
-    fn now_us(&mut self) -> QueryResult<i64>;
-
-    fn document(&mut self, id: &str) -> QueryResult<Option<Document>>;
-
-    fn changed_us(&mut self, id: &str) -> QueryResult<Option<i64>>;
-
-    fn insert_document(&mut self, id: &str, changed_us: i64, body: &[u8]) -> QueryResult<()>;
-
-    fn update_document(&mut self, id: &str, changed_us: i64, body: &[u8]) -> QueryResult<()>;
-
-    fn accounts(&mut self) -> QueryResult<Vec<Account>>;
-
-    fn balance(&mut self, account: i64) -> QueryResult<Option<i64>>;
-
-    fn set_balance(&mut self, account: i64, balance: i64) -> QueryResult<()>;
-
-    fn insert_account(&mut self, account: i64, balance: i64) -> QueryResult<()>;
-
-    fn insert_pass(&mut self, meeting: &str, number: i64) -> QueryResult<()>;
-
-    /// The permits of each semaphore; `None` before the first instance has started.
-    fn permits(&mut self) -> QueryResult<Option<i64>>;
-
-    fn insert_permits(&mut self, permits: i64) -> QueryResult<()>;
-
-    fn update_permits(&mut self, permits: i64) -> QueryResult<()>;
-}
-
-macro_rules! store {
-    (
-        $module:ident, $connection:ty,
-        id: $sql_type:ident from $borrowed:ty,
-        tables: $tables:literal, transactional: $transactional:literal,
-        version: $version:literal as $named:expr,
-        now_us: $now_us:literal,
-        configure_session: |$conn:ident| $configure_session:expr,
-        limit_look: [$($limit_look:literal),*] $(,)?
-    ) => {
-        mod $module {
-            use diesel::connection::SimpleConnection;
-            use diesel::dsl::sql;
-            use diesel::prelude::*;
-            use diesel::sql_types::{BigInt, Text};
-
-            use super::{Account, Document, Store};
-
-            diesel::table! {
-                web_documents (id) {
-                    id -> $sql_type,
-                    changed_us -> BigInt,
-                    body -> Binary,
-                }
-            }
-
-            diesel::table! {
-                web_accounts (id) {
-                    id -> BigInt,
-                    balance -> BigInt,
-                }
-            }
-
-            diesel::table! {
-                web_passes (meeting, number) {
-                    meeting -> $sql_type,
-                    number -> BigInt,
-                }
-            }
-
-            diesel::table! {
-                web_settings (id) {
-                    id -> BigInt,
-                    permits -> BigInt,
-                }
-            }
-
-            /// An id as the column's type.
-            fn key(id: &str) -> &$borrowed {
-                id.as_ref()
-            }
-
-            impl Store for $connection {
-                const TRANSACTIONAL_DDL: bool = $transactional;
-
-                fn create_tables(&mut self) -> QueryResult<()> {
-                    self.batch_execute(include_str!($tables))
-                }
-
-                fn configure_session(&mut self) -> QueryResult<()> {
-                    let $conn = self;
-                    $configure_session
-                }
-
-                fn limit_look(&mut self) -> QueryResult<()> {
-                    let statements: &[&str] = &[$($limit_look),*];
-                    statements.iter().try_for_each(|statement| self.batch_execute(statement))
-                }
-
-                // Diesel has no functions for the version and the clock.
-                fn engine(&mut self) -> QueryResult<String> {
-                    let version: String = diesel::select(sql::<Text>($version)).get_result(self)?;
-                    let named: fn(&str) -> String = $named;
-                    Ok(named(&version))
-                }
-
-                fn now_us(&mut self) -> QueryResult<i64> {
-                    diesel::select(sql::<BigInt>($now_us)).get_result(self)
-                }
-
-                fn document(&mut self, id: &str) -> QueryResult<Option<Document>> {
-                    web_documents::table
-                        .find(key(id))
-                        .select((web_documents::changed_us, web_documents::body))
-                        .first(self)
-                        .optional()
-                }
-
-                fn changed_us(&mut self, id: &str) -> QueryResult<Option<i64>> {
-                    web_documents::table
-                        .find(key(id))
-                        .select(web_documents::changed_us)
-                        .first(self)
-                        .optional()
-                }
-
-                fn insert_document(&mut self, id: &str, changed_us: i64, body: &[u8]) -> QueryResult<()> {
-                    diesel::insert_into(web_documents::table)
-                        .values((
-                            web_documents::id.eq(key(id)),
-                            web_documents::changed_us.eq(changed_us),
-                            web_documents::body.eq(body),
-                        ))
-                        .execute(self)?;
-                    Ok(())
-                }
-
-                fn update_document(&mut self, id: &str, changed_us: i64, body: &[u8]) -> QueryResult<()> {
-                    diesel::update(web_documents::table.find(key(id)))
-                        .set((
-                            web_documents::changed_us.eq(changed_us),
-                            web_documents::body.eq(body),
-                        ))
-                        .execute(self)?;
-                    Ok(())
-                }
-
-                fn accounts(&mut self) -> QueryResult<Vec<Account>> {
-                    web_accounts::table.order(web_accounts::id).load(self)
-                }
-
-                fn balance(&mut self, account: i64) -> QueryResult<Option<i64>> {
-                    web_accounts::table
-                        .find(account)
-                        .select(web_accounts::balance)
-                        .first(self)
-                        .optional()
-                }
-
-                fn set_balance(&mut self, account: i64, balance: i64) -> QueryResult<()> {
-                    diesel::update(web_accounts::table.find(account))
-                        .set(web_accounts::balance.eq(balance))
-                        .execute(self)?;
-                    Ok(())
-                }
-
-                fn insert_account(&mut self, account: i64, balance: i64) -> QueryResult<()> {
-                    diesel::insert_into(web_accounts::table)
-                        .values((web_accounts::id.eq(account), web_accounts::balance.eq(balance)))
-                        .execute(self)?;
-                    Ok(())
-                }
-
-                fn insert_pass(&mut self, meeting: &str, number: i64) -> QueryResult<()> {
-                    diesel::insert_into(web_passes::table)
-                        .values((web_passes::meeting.eq(key(meeting)), web_passes::number.eq(number)))
-                        .execute(self)?;
-                    Ok(())
-                }
-
-                fn permits(&mut self) -> QueryResult<Option<i64>> {
-                    web_settings::table
-                        .find(super::SETTINGS)
-                        .select(web_settings::permits)
-                        .first(self)
-                        .optional()
-                }
-
-                fn insert_permits(&mut self, permits: i64) -> QueryResult<()> {
-                    diesel::insert_into(web_settings::table)
-                        .values((web_settings::id.eq(super::SETTINGS), web_settings::permits.eq(permits)))
-                        .execute(self)?;
-                    Ok(())
-                }
-
-                fn update_permits(&mut self, permits: i64) -> QueryResult<()> {
-                    diesel::update(web_settings::table.find(super::SETTINGS))
-                        .set(web_settings::permits.eq(permits))
-                        .execute(self)?;
-                    Ok(())
-                }
+/// Creates the tables and accounts that are missing. Several instances may start at the same time.
+pub(crate) fn set_up(database: &Database) -> Result<()> {
+    let mut conn = connect(database)?;
+    diesel_locks::migrate(&mut conn)?;
+    let tables = tables(database.engine);
+    let create_tables = |conn: &mut AnyConnection| {
+        conn.batch_execute(&tables)
+            .context("can't create the tables")
+    };
+    // MySQL commits before it creates a table. PostgreSQL fails if two instances create one at the same time.
+    let is_mysql = database.engine == Engine::Mysql;
+    if is_mysql {
+        create_tables(&mut conn)?;
+    }
+    conn.with_object_lock("web:set-up", |conn| {
+        if !is_mysql {
+            create_tables(conn)?;
+        }
+        for account in 1..=ACCOUNTS {
+            if balance(conn, account)?.is_none() {
+                insert_account(conn, account, FIRST_BALANCE)?;
             }
         }
-    };
+        Ok(())
+    })
 }
 
-store!(
-    sqlite, SqliteConnection,
-    id: Text from str,
-    tables: "store/sqlite.sql", transactional: true,
-    version: "sqlite_version()" as |version| format!("SQLite {version}"),
-    now_us: "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
-    configure_session: |conn| {
-        diesel_locks::operation::sqlite::prepare(conn)?;
-        conn.batch_execute("PRAGMA synchronous = NORMAL")
-    },
-    limit_look: [],
-);
+/// A pool that opens a connection when one is needed.
+pub(crate) fn pool(database: &Database, size: u32, timeout: Duration) -> Result<Connections> {
+    Pool::builder()
+        .max_size(size)
+        .min_idle(Some(0))
+        .connection_timeout(timeout)
+        .connection_customizer(Box::new(Session))
+        .build(ConnectionManager::new(&database.url))
+        .context("can't create a pool")
+}
 
-// A client that vanishes holds its locks until the server ends its session.
-#[cfg(feature = "postgres")]
-store!(
-    postgres, PgConnection,
-    id: Text from str,
-    tables: "store/postgres.sql", transactional: true,
-    version: "current_setting('server_version')"
-        as |version| format!("PostgreSQL {}", version.split(' ').next().unwrap_or_default()),
-    now_us: "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)",
-    configure_session: |conn| {
-        conn.batch_execute("SET lock_timeout = '10s'")?;
-        conn.batch_execute(super::SET_IDLE_LIMIT)
-    },
-    limit_look: ["SET statement_timeout = '5s'"],
-);
+/// A connection outside of the pools, whose error names its cause.
+fn connect(database: &Database) -> Result<AnyConnection> {
+    let mut conn = AnyConnection::open(database)?;
+    set_up_session(&mut conn)?;
+    Ok(conn)
+}
 
-#[cfg(feature = "mysql")]
-store!(
-    mysql, MysqlConnection,
-    id: Binary from [u8],
-    tables: "store/mysql.sql", transactional: false,
-    version: "version()" as |version| match version.split_once("-MariaDB") {
-        Some((number, _)) => format!("MariaDB {number}"),
-        None => format!("MySQL {version}"),
-    },
-    now_us: "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
-    configure_session: |conn| {
-        conn.batch_execute(
+/// Limits waits: a client that vanishes holds its locks until the server ends its session.
+fn set_up_session(conn: &mut AnyConnection) -> QueryResult<()> {
+    match conn {
+        AnyConnection::Sqlite(conn) => {
+            diesel_locks::operation::sqlite::prepare(conn)?;
+            conn.batch_execute("PRAGMA synchronous = NORMAL")
+        }
+        // Idle for longer than a request may hold a lock.
+        #[cfg(feature = "postgres")]
+        AnyConnection::Postgres(conn) => conn.batch_execute(
+            "SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '60s'",
+        ),
+        #[cfg(feature = "mysql")]
+        AnyConnection::Mysql(conn) => conn.batch_execute(
             "SET SESSION innodb_lock_wait_timeout = 10, SESSION net_read_timeout = 30, \
              SESSION net_write_timeout = 30",
-        )
-    },
-    // The first is for locks of tables. The others are for all that a look does, on MariaDB and on MySQL.
-    limit_look: [
-        "SET SESSION lock_wait_timeout = 5 /*M! , max_statement_time = 5 */ /*!50708 , max_execution_time = 5000 */"
-    ],
-);
+        ),
+    }
+}
+
+/// Sets up each connection of a pool.
+#[derive(Debug)]
+struct Session;
+
+impl CustomizeConnection<AnyConnection, R2d2Error> for Session {
+    fn on_acquire(&self, conn: &mut AnyConnection) -> Result<(), R2d2Error> {
+        set_up_session(conn).map_err(R2d2Error::QueryError)
+    }
+}
+
+pub(crate) fn document(conn: &mut AnyConnection, id: &str) -> QueryResult<Option<Document>> {
+    let document = web_documents::table.find(id);
+    let columns = (web_documents::changed_us, web_documents::body);
+    document.select(columns).first(conn).optional()
+}
+
+pub(crate) fn changed_us(conn: &mut AnyConnection, id: &str) -> QueryResult<Option<i64>> {
+    let document = web_documents::table.find(id);
+    document
+        .select(web_documents::changed_us)
+        .first(conn)
+        .optional()
+}
+
+pub(crate) fn insert_document(
+    conn: &mut AnyConnection,
+    id: &str,
+    changed_us: i64,
+    body: &[u8],
+) -> QueryResult<usize> {
+    diesel::insert_into(web_documents::table)
+        .values((
+            web_documents::id.eq(id),
+            web_documents::changed_us.eq(changed_us),
+            web_documents::body.eq(body),
+        ))
+        .execute(conn)
+}
+
+pub(crate) fn update_document(
+    conn: &mut AnyConnection,
+    id: &str,
+    changed_us: i64,
+    body: &[u8],
+) -> QueryResult<usize> {
+    diesel::update(web_documents::table.find(id))
+        .set((
+            web_documents::changed_us.eq(changed_us),
+            web_documents::body.eq(body),
+        ))
+        .execute(conn)
+}
+
+/// The accounts with their balances.
+pub(crate) fn accounts(conn: &mut AnyConnection) -> QueryResult<Vec<(i64, i64)>> {
+    web_accounts::table.order(web_accounts::id).load(conn)
+}
+
+pub(crate) fn balance(conn: &mut AnyConnection, account: i64) -> QueryResult<Option<i64>> {
+    let account = web_accounts::table.find(account);
+    account.select(web_accounts::balance).first(conn).optional()
+}
+
+pub(crate) fn set_balance(
+    conn: &mut AnyConnection,
+    account: i64,
+    balance: i64,
+) -> QueryResult<usize> {
+    diesel::update(web_accounts::table.find(account))
+        .set(web_accounts::balance.eq(balance))
+        .execute(conn)
+}
+
+fn insert_account(conn: &mut AnyConnection, account: i64, balance: i64) -> QueryResult<usize> {
+    diesel::insert_into(web_accounts::table)
+        .values((
+            web_accounts::id.eq(account),
+            web_accounts::balance.eq(balance),
+        ))
+        .execute(conn)
+}
+
+pub(crate) fn insert_pass(
+    conn: &mut AnyConnection,
+    meeting: &str,
+    number: i64,
+) -> QueryResult<usize> {
+    diesel::insert_into(web_passes::table)
+        .values((
+            web_passes::meeting.eq(meeting),
+            web_passes::number.eq(number),
+        ))
+        .execute(conn)
+}

@@ -3,9 +3,6 @@
 use std::sync::Arc;
 use std::thread;
 
-use diesel::SqliteConnection;
-use diesel::r2d2::{ConnectionManager, Pool};
-
 use diesel_async::pooled_connection::PoolError;
 
 use crate::acts::waiting::*;
@@ -13,85 +10,38 @@ use crate::error::{AsyncPoolError, PoolStep};
 use crate::queue::{MAX_POLL_INTERVAL, Options, Queues};
 use crate::rt::block_on;
 
-fn no_connection() -> Error {
-    let manager = ConnectionManager::<SqliteConnection>::new(":memory:");
-    let pool = Pool::builder().max_size(1).build(manager).expect("a pool");
-    let _borrowed = pool.get().expect("a connection");
-    let error = pool.get_timeout(Duration::from_millis(1));
-    Error::Pool(error.err().expect("none is left"))
-}
-
-type Test = Arc<Queues<&'static str, u8>>;
-
-fn join(queues: &Test) -> Place<&'static str, u8> {
+fn join(queues: &Arc<Queues>) -> Place {
     let mut place = queues.place("slots");
     let options = Options {
         connected: false,
         longest_pause: MAX_POLL_INTERVAL,
     };
-    place.join(0, 1, options);
+    place.join("", 1, options);
     place
 }
 
 /// One whose first attempt was refused.
-fn refused(queues: &Test) -> Place<&'static str, u8> {
+fn refused(queues: &Arc<Queues>) -> Place {
     let mut place = join(queues);
     block_on(place.turn(None, None));
     place.refused(None);
     place
 }
 
-/// Makes attempts until one succeeds or the wait ends. Returns their number, and the error of the wait.
-fn attempt(
-    wait: Wait,
-    place: Place<&'static str, u8>,
-    mut outcome: impl FnMut(u32) -> Result<(), Error>,
-) -> (u32, Result<(), Error>) {
-    let waiting = Waiting::new(wait, "a slot".to_owned()).expect("a valid limit");
+/// Makes attempts that fail so, until the wait ends. Returns its error, and their number.
+fn fails(place: Place, limit: Duration, error: impl Fn() -> AsyncPoolError) -> (Error, u32) {
+    let waiting = Waiting::new(Wait::AtMost(limit), "a slot".to_owned()).expect("a valid limit");
     let mut attempts = Attempts::borrowing(&waiting, place);
     let mut made = 0;
     loop {
         if let Err(error) = block_on(attempts.next()) {
-            return (made, Err(error));
+            return (error, made);
         }
         made += 1;
-        match outcome(made) {
-            Ok(()) => {
-                attempts.granted();
-                return (made, Ok(()));
-            }
-            Err(error) => {
-                if let Err(error) = attempts.failed(error) {
-                    return (made, Err(error));
-                }
-            }
+        if let Err(error) = attempts.failed(error().into()) {
+            return (error, made);
         }
     }
-}
-
-fn fails(
-    place: Place<&'static str, u8>,
-    limit: Duration,
-    error: impl Fn() -> AsyncPoolError,
-) -> (Error, u32) {
-    let (attempts, outcome) = attempt(Wait::AtMost(limit), place, |_| Err(error().into()));
-    (outcome.expect_err("it always fails"), attempts)
-}
-
-#[test]
-fn queued_waiter_waits_on_when_it_has_no_connection() {
-    let queues = Queues::new(false);
-    let first = refused(&queues);
-    let second = join(&queues);
-    queues.notify_released("slots", 1, None);
-    // The release is handed over to the next one.
-    drop(first);
-    let limit = Wait::AtMost(Duration::from_secs(20));
-    let (attempts, outcome) = attempt(limit, second, |attempt| match attempt {
-        1 | 2 => Err(no_connection()),
-        _ => Ok(()),
-    });
-    assert!(outcome.is_ok() && attempts == 3, "{outcome:?}, {attempts}");
 }
 
 #[test]
@@ -147,12 +97,4 @@ fn waiter_of_a_closed_pool_has_the_next_one_ask_at_once() {
     assert!(closed && attempts == 1, "{error:?}, {attempts}");
     let turn = block_on(second.turn(Some(Instant::now()), None));
     assert_eq!(turn, Some(Released(None)));
-}
-
-#[test]
-fn first_attempt_without_a_connection_fails() {
-    let queues = Queues::new(false);
-    let (attempts, outcome) = attempt(Wait::Forever, join(&queues), |_| Err(no_connection()));
-    assert!(matches!(outcome, Err(Error::Pool(_))), "{outcome:?}");
-    assert_eq!(attempts, 1);
 }

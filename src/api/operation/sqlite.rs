@@ -1,15 +1,14 @@
 //! What to set on each connection to SQLite: WAL mode and a `busy_timeout`.
 //!
-//! SQLite 3.38 or newer is required. SQLite has one writer per database, so every lock, slot and draw of this crate waits
-//! for other writers.
+//! SQLite 3.38 or newer is required. It has one writer per database, so every lock, slot and draw of this crate waits for other
+//! writers.
 //!
 //! - `PRAGMA busy_timeout`: how long BEGIN, COMMIT and other statements wait for another connection. It is 0 in Diesel:
-//!   they fail at once with "database is locked". While this crate waits for a lock, it sets its own `busy_timeout`, and
-//!   restores the connection's afterwards.
+//!   they fail at once with "database is locked". While this crate waits for a lock, it sets its own `busy_timeout`.
 //! - `PRAGMA journal_mode = WAL`: in the other modes COMMIT waits for readers.
 //!
-//! `prepare` and `prepare_async` set both. Use them and not the text: where several connections switch a new file to WAL at the
-//! same time, SQLite does not always wait, and one of them fails with "database is locked".
+//! `prepare`, `prepare_async` and `PrepareConnection` set both. Use them and not the text: where several connections switch a new
+//! file to WAL at the same time, SQLite does not always wait, and one of them fails with "database is locked".
 //!
 //! Do not copy or read the file `-shm` of an open database in the process itself: when it closes that file, the operating system
 //! cancels the locks of all its connections, and two of them may write at the same time. Make backups with `VACUUM INTO` or
@@ -18,7 +17,7 @@
 //! Connections that share a cache (`cache=shared`) wait for object locks as others do. A statement on a table that another
 //! of them is using fails at once with "database table is locked", also a statement of this crate on slots.
 
-/// Sets WAL mode, and a `busy_timeout` of 5 s. Set another one afterwards if you need it.
+/// Sets WAL mode, and a `busy_timeout` of 5 s, in place of which another one can be set afterwards.
 ///
 /// # Errors
 ///
@@ -27,14 +26,12 @@
 /// ```
 /// use diesel::prelude::*;
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let directory = tempfile::tempdir()?;
 /// # let path = directory.path().join("app.db").display().to_string();
 /// let mut conn = SqliteConnection::establish(&path)?; // "app.db"
 /// diesel_locks::operation::sqlite::prepare(&mut conn)?;
 /// diesel_locks::migrate(&mut conn)?;
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[cfg(feature = "sqlite")]
 pub fn prepare(conn: &mut diesel::SqliteConnection) -> diesel::QueryResult<()> {
@@ -43,37 +40,29 @@ pub fn prepare(conn: &mut diesel::SqliteConnection) -> diesel::QueryResult<()> {
 
 /// [`prepare`] on a connection of diesel-async.
 ///
-/// In a pool (`futures-util` is a crate of its own):
-///
 /// ```
-/// use diesel::{ConnectionError, SqliteConnection};
+/// use diesel::SqliteConnection;
 /// use diesel_async::AsyncConnection;
-/// use diesel_async::pooled_connection::deadpool::{BuildError, Pool};
-/// use diesel_async::pooled_connection::{AsyncDieselConnectionManager, ManagerConfig};
 /// use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 /// use diesel_locks::operation::sqlite::prepare_async;
-/// use futures_util::FutureExt;
 ///
-/// type Connection = SyncConnectionWrapper<SqliteConnection>;
-///
-/// fn pool(path: &str) -> Result<Pool<Connection>, BuildError> {
-///     let mut config = ManagerConfig::default();
-///     config.custom_setup = Box::new(|path| {
-///         async move {
-///             let mut conn = Connection::establish(path).await?;
-///             let prepared = prepare_async(&mut conn).await;
-///             prepared.map_err(ConnectionError::CouldntSetupConfiguration)?;
-///             Ok(conn)
-///         }
-///         .boxed()
-///     });
-///     Pool::builder(AsyncDieselConnectionManager::new_with_config(path, config)).build()
-/// }
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("app.db").display().to_string();
+/// let mut conn = SyncConnectionWrapper::<SqliteConnection>::establish(&path).await?;
+/// prepare_async(&mut conn).await?;
+/// # Ok(())
+/// # }
 /// ```
+///
+/// [An example] opens a pool of such connections.
 ///
 /// # Errors
 ///
 /// As [`prepare`].
+///
+/// [An example]: https://github.com/diesel-locks/diesel-locks/blob/main/examples/sqlite/asynchronous.rs
 #[cfg(feature = "async-sqlite")]
 pub async fn prepare_async(
     conn: &mut diesel_async::sync_connection_wrapper::SyncConnectionWrapper<
@@ -86,19 +75,16 @@ pub async fn prepare_async(
 /// Has a pool of r2d2 [prepare] each connection.
 ///
 /// ```
-/// use diesel::r2d2::{ConnectionManager, Pool, PoolError};
-/// use diesel::sqlite::SqliteConnection;
+/// use diesel::SqliteConnection;
+/// use diesel::r2d2::{ConnectionManager, Pool};
 /// use diesel_locks::operation::sqlite::PrepareConnection;
 ///
-/// fn pool(path: &str) -> Result<Pool<ConnectionManager<SqliteConnection>>, PoolError> {
-///     Pool::builder()
-///         .connection_customizer(Box::new(PrepareConnection))
-///         .build(ConnectionManager::new(path))
-/// }
 /// # let directory = tempfile::tempdir().expect("a directory");
 /// # let path = directory.path().join("app.db").display().to_string();
-/// # let mut conn = pool(&path).expect("a pool").get().expect("a connection");
-/// # diesel_locks::migrate(&mut conn).expect("migrate");
+/// let pool = Pool::builder()
+///     .connection_customizer(Box::new(PrepareConnection))
+///     .build(ConnectionManager::<SqliteConnection>::new(path)); // "app.db"
+/// # diesel_locks::migrate(&mut pool.expect("a pool").get().expect("a connection")).expect("no tables yet");
 /// ```
 #[cfg(all(feature = "sqlite", feature = "r2d2"))]
 #[derive(Clone, Copy, Debug)]

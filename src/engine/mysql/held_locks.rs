@@ -11,17 +11,13 @@ use diesel::sql_types::{BigInt, Binary, Nullable, Unsigned};
 
 use crate::Error;
 use crate::engine::clock::Clock;
-use crate::engine::mysql::execute::{self, MysqlError};
-use crate::engine::mysql::lists::Bytes;
+use crate::engine::mysql::MysqlEngine;
+use crate::engine::mysql::execute::{Bytes, MysqlError};
 use crate::engine::mysql::object_lock_sql::{NAMED_LOCK, NAMED_LOCK_END};
 use crate::engine::mysql::sql::{ANY_SIZE, ANY_SIZE_HINT, EVERY_ROW};
 use crate::link::On;
 use crate::link::raw_sql::statement;
 use crate::values::held_object_lock::{HeldObjectLock, LockSession, LockWaiter, since};
-
-const TABLE_ACCESS_DENIED: i64 = 1142;
-
-const SPECIFIC_ACCESS_DENIED: i64 = 1227;
 
 /// The ends of a time of `information_schema` as a number. It is in the time zone of the server's system, as [`Clock::NOW`] is.
 const SYSTEM_TIME: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', CONVERT_TZ(";
@@ -83,10 +79,7 @@ statement! {
          CONCAT(DATABASE(), '.diesel_locks_objects')) \
          AND locks.lock_type = 'RECORD' AND locks.lock_data LIKE '0x%' */) AS found"; {EVERY_ROW};
     }
-}
 
-statement! {
-    Mysql;
     /// On MySQL, the sessions that wait for a named lock.
     NamedLockWaiters {} -> (
         Binary,
@@ -98,10 +91,7 @@ statement! {
          JOIN performance_schema.threads AS session ON session.THREAD_ID = locks.OWNER_THREAD_ID"; {SESSION_OF_THREAD};
         "WHERE locks.OBJECT_TYPE = 'USER LEVEL LOCK' AND locks.LOCK_STATUS = 'PENDING'"; {EVERY_ROW};
     }
-}
 
-statement! {
-    Mysql;
     /// 1 on MySQL, 0 on MySQL without `performance_schema`, `NULL` on MariaDB.
     PerformanceSchema {} -> Nullable<BigInt>,
     |self| { "SELECT /*!80000 @@performance_schema *//*M!100100 NULL */" }
@@ -158,64 +148,54 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-pub(crate) async fn held_locks(conn: &mut impl On<Mysql>) -> Result<Vec<HeldObjectLock>, Error> {
-    let rows: Vec<RowLock> = execute::load(conn, RowLocks {}).await.map_err(refused)?;
-    let shows: Option<i64> = execute::get_result(conn, PerformanceSchema {}).await?;
-    if rows.is_empty() && shows == Some(0) {
-        return Err(Error::LocksNotShown {
-            engine: "MySQL",
-            reason: "performance_schema is off",
-        });
+impl<C: On<Mysql>> MysqlEngine<'_, C> {
+    pub(crate) async fn show_held_locks(&mut self) -> Result<Vec<HeldObjectLock>, Error> {
+        let rows: Vec<RowLock> = self.load(RowLocks {}).await.map_err(refused)?;
+        let shows: Option<i64> = self.get_result(PerformanceSchema {}).await?;
+        if rows.is_empty() && shows == Some(0) {
+            return Err(Error::LocksNotShown {
+                engine: "MySQL",
+                reason: "performance_schema is off",
+            });
+        }
+        let mut queue = Vec::new();
+        if shows.is_some() && rows.iter().any(|row| row.record.waits != 0) {
+            queue = self.load(NamedLockWaiters {}).await.map_err(refused)?;
+        }
+        Ok(combine(&rows, &queue))
     }
-    let queue = if shows.is_some() && rows.iter().any(|row| row.record.waits != 0) {
-        execute::load(conn, NamedLockWaiters {})
-            .await
-            .map_err(refused)?
-    } else {
-        Vec::new()
-    };
-    Ok(combine(&rows, queue))
 }
 
-fn combine(rows: &[RowLock], queue: Vec<(Bytes, Session)>) -> Vec<HeldObjectLock> {
+fn combine(rows: &[RowLock], queue: &[(Bytes, Session)]) -> Vec<HeldObjectLock> {
     let mut held: Vec<HeldObjectLock> = Vec::new();
-    let mut of_id: HashMap<&[u8], usize> = HashMap::new();
-    let mut of_named_lock: HashMap<&[u8], usize> = HashMap::new();
+    let (mut of_id, mut of_named_lock) = (HashMap::new(), HashMap::new());
     // A transaction may have several locks on a record.
     let mut seen = HashSet::new();
-    for row in rows.iter().filter(|row| row.record.waits == 0) {
-        let Record {
-            id: Some(id),
-            named_lock,
-            transaction,
-            ..
-        } = &row.record
-        else {
-            continue;
-        };
-        if !seen.insert((&id.0, *transaction)) {
+    for RowLock { record, session } in rows.iter().filter(|row| row.record.waits == 0) {
+        let Some(id) = &record.id else { continue };
+        if !seen.insert((&id.0, record.transaction)) {
             continue;
         }
         of_id.insert(&id.0, held.len());
-        if let Some(name) = named_lock {
+        if let Some(name) = &record.named_lock {
             of_named_lock.insert(&name.0, held.len());
         }
         held.push(HeldObjectLock {
             id: Some(text(&id.0)),
-            holder: row.session.shown(),
+            holder: session.shown(),
             waiters: Vec::new(),
         });
     }
-    for row in rows.iter().filter(|row| row.record.waits != 0) {
-        let Some(id) = &row.record.id else { continue };
-        if let Some(lock) = of_id.get(id.0.as_slice())
-            && seen.insert((&id.0, row.record.transaction))
+    for RowLock { record, session } in rows.iter().filter(|row| row.record.waits != 0) {
+        let Some(id) = &record.id else { continue };
+        if let Some(lock) = of_id.get(&id.0)
+            && seen.insert((&id.0, record.transaction))
         {
-            held[*lock].waiters.push(row.session.waiter());
+            held[*lock].waiters.push(session.waiter());
         }
     }
     for (name, session) in queue {
-        if let Some(lock) = of_named_lock.get(name.0.as_slice()) {
+        if let Some(lock) = of_named_lock.get(&name.0) {
             held[*lock].waiters.push(session.waiter());
         }
     }
@@ -225,8 +205,10 @@ fn combine(rows: &[RowLock], queue: Vec<(Bytes, Session)>) -> Vec<HeldObjectLock
 /// The privileges that the server's own tables need. The error of MySQL does not name a table of this crate.
 fn refused(failure: MysqlError) -> Error {
     let (object, privileges) = match failure.number {
-        Some(SPECIFIC_ACCESS_DENIED) => ("information_schema.INNODB_TRX", "PROCESS"),
-        Some(TABLE_ACCESS_DENIED) => (
+        // A privilege of the server.
+        Some(1227) => ("information_schema.INNODB_TRX", "PROCESS"),
+        // A privilege on a table.
+        Some(1142) => (
             "performance_schema (data_locks, metadata_locks, threads)",
             "SELECT",
         ),

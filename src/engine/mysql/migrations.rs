@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use diesel::mysql::Mysql;
-use diesel::sql_types::{BigInt, Text};
+use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
 use crate::Error;
 use crate::engine::migration_runner::{
     self, BackendMigrations, MigrationFile, Plan, Records, migration_files,
 };
-use crate::engine::mysql::execute::{self, number, reset_statement_cache};
-use crate::engine::mysql::lists::check_client_library;
-use crate::engine::mysql::writers::{self, Cluster};
-use crate::engine::mysql::{session, sql};
+use crate::engine::mysql::MysqlEngine;
+use crate::engine::mysql::galera::Cluster;
 use crate::error::classify::{self, ErrorClass};
 use crate::link::raw_sql::statement;
 use crate::link::{On, depth};
@@ -21,6 +19,9 @@ use crate::rt::{self, backoff, caught};
 /// The most steps that migrating takes on Galera, failed ones included, and the longest pause after a failed one.
 const MAX_ATTEMPTS: i32 = 20;
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// The smallest pages on which a key may have two columns of 1020 bytes.
+const SMALLEST_PAGES: i64 = 16_384;
 
 impl BackendMigrations for Mysql {
     const FILES: &'static [MigrationFile] = migration_files!("mysql");
@@ -50,7 +51,7 @@ impl BackendMigrations for Mysql {
         conn: &mut impl On<Self>,
         error: &diesel::result::Error,
     ) -> ErrorClass {
-        match number(conn).await {
+        match MysqlEngine(conn).error_number().await {
             // A privilege on a table; on a database.
             Some(1142 | 1044) => {
                 ErrorClass::InsufficientPrivilege(migration_runner::to_create_in("the database"))
@@ -63,8 +64,7 @@ impl BackendMigrations for Mysql {
 
 statement! {
     Mysql;
-    /// Lists the columns of the tables, and of Diesel's table, on which the user has a privilege. Raw, because Diesel has no
-    /// tables of the catalog.
+    /// Lists the columns of the tables, and of Diesel's table, on which the user has a privilege.
     Parts {} -> Text,
     |self| {
         "SELECT CONVERT(CONCAT(table_name, '.', column_name, ' ', data_type, \
@@ -72,98 +72,100 @@ statement! {
          FROM information_schema.columns WHERE table_schema = DATABASE() \
          AND (table_name LIKE 'diesel\\_locks\\_%' OR table_name = '__diesel_schema_migrations')"
     }
-}
 
-statement! {
-    Mysql;
     PageSize {} -> BigInt,
     |self| { "SELECT @@GLOBAL.innodb_page_size" }
-}
 
-/// The smallest pages on which a key may have two columns of 1020 bytes.
-const SMALLEST_PAGES: i64 = 16_384;
-
-pub(crate) async fn migrate(conn: &mut impl On<Mysql>) -> Result<Vec<String>, Error> {
-    // DDL would commit it.
-    session::assert_no_transaction(conn).await?;
-    // The versions of applied migrations are texts.
-    check_client_library(conn).await?;
-    if plan(conn).await?.pending.is_empty() {
-        return Ok(Vec::new());
+    AcquireMigrationLock { seconds: i32 } -> Nullable<BigInt>,
+    |self| {
+        "SELECT GET_LOCK(CONCAT('diesel:', SHA2(COALESCE(DATABASE(), ''), 224)), ", Integer = &self.seconds; ")"
     }
-    let cluster = writers::find(conn).await?;
-    let attempts = match cluster {
-        None => 1,
-        // A named lock excludes sessions of one node only: another node may migrate at the same time.
-        Some(Cluster::Galera) => MAX_ATTEMPTS,
-        // CREATE TABLE on two primaries at once ends the whole group of Group Replication.
-        Some(cluster) => return Err(cluster.refused()),
-    };
-    let page_size: i64 = execute::get_result(conn, PageSize {}).await?;
-    if page_size < SMALLEST_PAGES {
-        return Err(Error::UnsuitableDatabase {
-            found: format!("innodb_page_size = {page_size}"),
-            needed: "16384 or more, which is set when the server's data directory is created",
-        });
+}
+
+const RELEASE_MIGRATION_LOCK: &str =
+    "DO RELEASE_LOCK(CONCAT('diesel:', SHA2(COALESCE(DATABASE(), ''), 224)))";
+
+impl<C: On<Mysql>> MysqlEngine<'_, C> {
+    pub(crate) async fn run_migrations(&mut self) -> Result<Vec<String>, Error> {
+        // DDL would commit it.
+        self.assert_no_transaction().await?;
+        // The versions of applied migrations are texts.
+        self.check_client_library().await?;
+        if self.plan().await?.pending.is_empty() {
+            return Ok(Vec::new());
+        }
+        let attempts = match self.find_cluster().await? {
+            None => 1,
+            // A named lock excludes sessions of one node only: another node may migrate at the same time.
+            Some(Cluster::Galera) => MAX_ATTEMPTS,
+            // CREATE TABLE on two primaries at once ends the whole group of Group Replication.
+            Some(cluster) => return Err(cluster.refused()),
+        };
+        let page_size: i64 = self.get_result(PageSize {}).await?;
+        if page_size < SMALLEST_PAGES {
+            return Err(Error::UnsuitableDatabase {
+                found: format!("innodb_page_size = {page_size}"),
+                needed: "16384 or more, which is set when the server's data directory is created",
+            });
+        }
+        let ran = caught(self.lock_and_run(attempts)).await;
+        depth::break_if_panicked(self.0.status(), ran)
     }
-    let ran = caught(lock_and_run(conn, attempts)).await;
-    depth::break_if_panicked(conn.status(), ran)
-}
 
-async fn lock_and_run(conn: &mut impl On<Mysql>, attempts: i32) -> Result<Vec<String>, Error> {
-    let seconds = i32::MAX;
-    let acquire = || sql::AcquireMigrationLock { seconds };
-    while execute::get_result::<_, Option<i64>>(conn, acquire()).await? != Some(1) {}
-    let ran = run_pending(conn, attempts).await;
-    let released = session::restore_by_text(conn, sql::RELEASE_MIGRATION_LOCK).await;
-    let ran = ran?;
-    released?;
-    Ok(ran)
-}
+    async fn lock_and_run(&mut self, attempts: i32) -> Result<Vec<String>, Error> {
+        let seconds = i32::MAX;
+        let mut acquired = None;
+        while acquired != Some(1_i64) {
+            acquired = self.get_result(AcquireMigrationLock { seconds }).await?;
+        }
+        let ran = self.run_pending(attempts).await;
+        let released = self.restore_by_text(RELEASE_MIGRATION_LOCK).await;
+        let ran = ran?;
+        released?;
+        Ok(ran)
+    }
 
-async fn run_pending(
-    conn: &mut impl On<Mysql>,
-    mut attempts_left: i32,
-) -> Result<Vec<String>, Error> {
-    let mut ran = Vec::new();
-    loop {
-        attempts_left -= 1;
-        match run_next(conn).await {
-            Ok(Some(version)) => ran.push(version),
-            Ok(None) => return Ok(ran),
-            Err(error @ (Error::InsufficientPrivilege { .. } | Error::ReadOnly { .. })) => {
-                reset_statement_cache(conn);
-                return Err(error);
-            }
-            Err(error) => {
-                reset_statement_cache(conn);
-                if attempts_left <= 0 {
-                    return Err(error);
+    async fn run_pending(&mut self, mut attempts_left: i32) -> Result<Vec<String>, Error> {
+        let mut ran = Vec::new();
+        loop {
+            attempts_left -= 1;
+            match self.run_next().await {
+                Ok(Some(version)) => ran.push(version),
+                Ok(None) => return Ok(ran),
+                Err(error) => {
+                    self.0.reset_statement_cache();
+                    let is_final = matches!(
+                        error,
+                        Error::InsufficientPrivilege { .. } | Error::ReadOnly { .. }
+                    );
+                    if is_final || attempts_left <= 0 {
+                        return Err(error);
+                    }
+                    // Another node has run the migration or is running it. Each migration can run again.
+                    rt::pause(backoff::jittered(PAUSE)).await;
                 }
-                // Another node has run the migration or is running it. Each migration can run again.
-                rt::pause(backoff::jittered(PAUSE)).await;
             }
         }
     }
-}
 
-async fn run_next(conn: &mut impl On<Mysql>) -> Result<Option<String>, Error> {
-    let plan = plan(conn).await?;
-    let Some(next) = plan.pending.first() else {
-        return Ok(None);
-    };
-    plan.create_records(conn).await?;
-    Ok(Some(next.run(conn).await?))
-}
-
-async fn plan(conn: &mut impl On<Mysql>) -> Result<Plan, Error> {
-    match plan_once(conn).await {
-        Err(Error::DifferentTables { .. }) => plan_once(conn).await,
-        plan => plan,
+    async fn run_next(&mut self) -> Result<Option<String>, Error> {
+        let plan = self.plan().await?;
+        let Some(next) = plan.pending.first() else {
+            return Ok(None);
+        };
+        plan.create_records(self.0).await?;
+        Ok(Some(next.run(self.0).await?))
     }
-}
 
-async fn plan_once(conn: &mut impl On<Mysql>) -> Result<Plan, Error> {
-    let parts: Vec<String> = execute::load(conn, Parts {}).await?;
-    Plan::new(conn, &parts, Records::among(&parts)).await
+    async fn plan(&mut self) -> Result<Plan, Error> {
+        match self.plan_once().await {
+            Err(Error::DifferentTables { .. }) => self.plan_once().await,
+            plan => plan,
+        }
+    }
+
+    async fn plan_once(&mut self) -> Result<Plan, Error> {
+        let parts: Vec<String> = self.load(Parts {}).await?;
+        Plan::new(self.0, &parts, Records::among(&parts)).await
+    }
 }

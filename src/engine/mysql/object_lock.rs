@@ -1,164 +1,25 @@
-//! Acquires object locks: locks the row of an id, or inserts it under the named lock under which one session at a time does so.
+//! Acquires object locks. Free objects are locked by one message of `object_lock_sql`; otherwise row by row here: locks the row
+//! of an id, or inserts it under the named lock under which one session at a time does so. On Galera see `galera`.
 
+use std::mem;
 use std::time::{Duration, Instant};
 
 use diesel::mysql::Mysql;
 
-use crate::engine::active_isolation;
-use crate::engine::mysql::execute::{self, MysqlError, restore_limit, set_limit, with_errno};
+use crate::engine::ending;
+use crate::engine::mysql::MysqlEngine;
+use crate::engine::mysql::execute::{MysqlError, present};
 use crate::engine::mysql::object_lock_sql::{
-    self as sql, AcquireNamedLock, LOCK_BATCH, ReleaseNamedLock, acquire_in_savepoint,
-    undo_savepoint,
+    self as sql, AcquireNamedLock, LOCK_BATCH, ReleaseNamedLock,
 };
-use crate::engine::mysql::session::{self, Unknown};
-use crate::engine::mysql::sql::{RollbackOnTimeout, Session};
-use crate::engine::mysql::writers;
+use crate::engine::mysql::session::untracked;
+use crate::engine::mysql::sql::{BEGIN, Session};
 use crate::engine::tables::Named;
-use crate::error::classify::ErrorClass;
+use crate::error::classify::{ErrorClass, classify};
 use crate::link::{On, depth};
 use crate::rt::{self, backoff, caught};
-use crate::values::lock_request::Request;
+use crate::values::lock_request::{LockOutcome, Request};
 use crate::{Error, ObjectId, Wait};
-
-pub(crate) enum AcquireError {
-    Unavailable {
-        /// A statement timed out at once: MariaDB's answer to NOWAIT. It may have ended the transaction.
-        timed_out: bool,
-    },
-    /// A kept row is missing: restart the transaction and take the named lock first.
-    NoRow,
-    /// A limit of the server (`innodb_lock_wait_timeout`) ended a wait without limit in a transaction that holds something.
-    LimitOfServer(Error),
-    Failed(Error),
-}
-
-/// Without `From`: in an error about the type of an application's error (E0283) the compiler would list this type.
-fn or_failed<T>(result: Result<T, impl Into<Error>>) -> Result<T, AcquireError> {
-    result.map_err(|error| AcquireError::Failed(error.into()))
-}
-
-#[derive(Clone, Copy)]
-pub(crate) enum TxContext {
-    /// Started for this request, at READ COMMITTED; it may be rolled back and restarted.
-    Started {
-        /// Whether to take the named lock first, because the row is likely to be missing.
-        named_lock: bool,
-    },
-    Open,
-}
-
-/// Acquires all locks, in the request's order. In an open transaction InnoDB may hold the locks that were acquired before an
-/// error until the transaction ends, also after a rollback to a savepoint: `acquired` counts them.
-pub(crate) async fn acquire(
-    conn: &mut impl On<Mysql>,
-    request: &Request,
-    transaction: TxContext,
-    acquired: &mut usize,
-) -> Result<(), AcquireError> {
-    let mut unknown = match transaction {
-        TxContext::Started { .. } => None,
-        TxContext::Open => {
-            let started = active_isolation::entered(conn);
-            or_failed(Unknown::of(started, || request.resource()))?
-        }
-    };
-    let in_batches = !request.is_kept() && request.ids.len() > LOCK_BATCH;
-    let probes =
-        matches!(transaction, TxContext::Open) && request.wait == Wait::No && request.ids.len() > 1;
-    if (in_batches || probes)
-        && let Some(unknown) = unknown.take()
-    {
-        or_failed(unknown.ask(conn, || request.resource()).await)?;
-    }
-    if probes {
-        probe(conn, request).await?;
-    }
-    if !in_batches {
-        return acquire_each(conn, request, &request.ids, transaction, unknown, acquired).await;
-    }
-    for ids in request.ids.chunks(LOCK_BATCH) {
-        let before = *acquired;
-        // Until the message succeeds, any of them may be locked.
-        *acquired += ids.len();
-        if !try_acquire_fast(conn, ids, request.wait).await? {
-            *acquired = before;
-            acquire_each(conn, request, ids, TxContext::Open, None, acquired).await?;
-        }
-    }
-    Ok(())
-}
-
-/// Acquires transient locks in one message. Returns `false`, with none of them acquired, when the message failed and
-/// the transaction is still open.
-async fn try_acquire_fast(
-    conn: &mut impl On<Mysql>,
-    ids: &[ObjectId],
-    wait: Wait,
-) -> Result<bool, AcquireError> {
-    let message = acquire_in_savepoint(ids, wait);
-    // A failed message may leave named locks held.
-    let acquired = caught(conn.batch(&message)).await;
-    let Err(error) = depth::break_if_panicked(conn.status(), acquired) else {
-        return Ok(true);
-    };
-    let failure = with_errno(conn, error).await;
-    // This fails when InnoDB has rolled back the transaction.
-    if conn.batch(&undo_savepoint(ids)).await.is_ok() {
-        return Ok(false);
-    }
-    for id in ids {
-        if release_named_lock(conn, id).await.is_err() {
-            break;
-        }
-    }
-    or_failed(Err(failure))
-}
-
-async fn acquire_each(
-    conn: &mut impl On<Mysql>,
-    request: &Request,
-    ids: &[ObjectId],
-    transaction: TxContext,
-    mut unknown: Option<Unknown>,
-    acquired: &mut usize,
-) -> Result<(), AcquireError> {
-    for id in ids {
-        let target = Target {
-            request,
-            id,
-            holds_nothing: matches!(transaction, TxContext::Started { .. }) && *acquired == 0,
-        };
-        let named_lock_first = match transaction {
-            TxContext::Started { named_lock } => named_lock,
-            TxContext::Open => !request.is_kept(),
-        };
-        if !named_lock_first {
-            match lock_row(conn, target).await? {
-                Some(session) => {
-                    if let Some(unknown) = unknown.take() {
-                        let resource = || request.resource();
-                        or_failed(unknown.check(conn, resource, session).await)?;
-                    }
-                    *acquired += 1;
-                    continue;
-                }
-                None if matches!(transaction, TxContext::Started { .. }) => {
-                    return Err(AcquireError::NoRow);
-                }
-                None => {}
-            }
-        }
-        if let Some(unknown) = unknown.take() {
-            or_failed(unknown.ask(conn, || request.resource()).await)?;
-        }
-        let locked = caught(acquire_with_named_lock(conn, target)).await;
-        depth::break_if_panicked(conn.status(), locked)?;
-        *acquired += 1;
-    }
-    Ok(())
-}
-
-// The row of one id.
 
 /// The shortest time limit of a statement that waits, in milliseconds. Afterwards the request's time is up, so only one
 /// id of a request gets it. On MariaDB the limit also applies to the statements that read the error's number.
@@ -177,112 +38,24 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The shortest limit of the server that is more than none is 1 s. A statement that ended earlier has not waited.
 const SHORTEST_WAIT: Duration = Duration::from_millis(500);
 
-/// The time in seconds that a transaction that may hold other locks waits for a named lock per attempt: InnoDB does not detect
-/// deadlocks that involve it.
+/// The time in seconds for a named lock, per attempt, if other locks may be held: InnoDB detects no deadlocks that involve it.
 const NAMED_LOCK_TIMEOUT: i32 = 1;
 
-#[derive(Clone, Copy)]
-struct Target<'a> {
-    request: &'a Request,
-    id: &'a ObjectId,
-    /// The transaction was begun for the request and holds no lock yet, so it can't be part of a deadlock.
-    holds_nothing: bool,
+enum AcquireError {
+    Unavailable {
+        /// A statement timed out at once: MariaDB's answer to NOWAIT. It may have ended the transaction.
+        timed_out: bool,
+    },
+    /// A kept row is missing: restart the transaction and take the named lock first.
+    NoRow,
+    /// A limit of the server (`innodb_lock_wait_timeout`) ended a wait without limit in a transaction that holds something.
+    LimitOfServer(Error),
+    Failed(Error),
 }
 
-impl Target<'_> {
-    fn key(&self) -> Named<'_> {
-        Named(self.id.as_str())
-    }
-}
-
-/// Locks the row and returns the session's state, or `None` if there is no row.
-async fn lock_row(
-    conn: &mut impl On<Mysql>,
-    target: Target<'_>,
-) -> Result<Option<Session>, AcquireError> {
-    let (request, id) = (target.request, target.key());
-    loop {
-        let left = request.remaining_millis();
-        let waits = left != Some(0);
-        let limit = match request.wait {
-            Wait::AtMost(_) if waits => left.map(|left| left.max(MIN_LIMIT_MS)),
-            Wait::AtMost(_) => Some(GRACE_MS),
-            Wait::Forever | Wait::No => None,
-        };
-        let mut took = Duration::ZERO;
-        let row = caught(async {
-            set_limit(conn, limit).await?;
-            // Only the statement is timed: the limit does not apply to those that set and restore it.
-            let started = Instant::now();
-            let row = if waits {
-                execute::get_optional(conn, sql::lock_row(id)).await
-            } else {
-                let id = id.0.as_bytes();
-                execute::get_optional(conn, sql::LockRowNow { id }).await
-            };
-            took = started.elapsed();
-            row
-        });
-        let row = row.await;
-        let row: Result<Option<(Session, i64)>, _> = restore_limit(conn, limit, row).await;
-        match row {
-            Ok(None) => return Ok(None),
-            Ok(Some((session, unknown))) => {
-                or_failed(writers::ensure_one(conn, unknown == 1).await)?;
-                return Ok(Some(session));
-            }
-            Err(failure) if failure.is_insufficient_privilege() && is_over(limit, took) => {
-                if !waits {
-                    return Err(AcquireError::Failed(request.timed_out(Some(failure.error))));
-                }
-            }
-            Err(failure) => after_wait(conn, target, failure, !waits, took).await?,
-        }
-    }
-}
-
-/// Whether the statement took as long as its limit. MySQL also reports a missing privilege when the time is up while
-/// the statement waits for another session that changes privileges.
-fn is_over(limit: Option<i32>, took: Duration) -> bool {
-    limit.is_some_and(|millis| took >= Duration::from_millis(u64::from(millis.unsigned_abs())))
-}
-
-/// Returns `Ok` when the statement should be tried again.
-async fn after_wait(
-    conn: &mut impl On<Mysql>,
-    target: Target<'_>,
-    failure: MysqlError,
-    time_is_up: bool,
-    took: Duration,
-) -> Result<(), AcquireError> {
-    let request = target.request;
-    match failure.class {
-        // `StatementTimeout`: the table is locked.
-        ErrorClass::LockTimeout | ErrorClass::LockNotAvailable | ErrorClass::StatementTimeout
-            if request.wait == Wait::No =>
-        {
-            let timed_out = failure.class == ErrorClass::LockTimeout;
-            Err(AcquireError::Unavailable { timed_out })
-        }
-        // The wait may be part of a deadlock that InnoDB does not detect: through a lock on a table, or with
-        // `innodb_deadlock_detect = OFF`. Only the end of this wait breaks it.
-        ErrorClass::LockTimeout if request.wait == Wait::Forever && !target.holds_nothing => Err(
-            AcquireError::LimitOfServer(request.timed_out(Some(failure.error))),
-        ),
-        ErrorClass::LockTimeout
-            if !time_is_up && !or_failed(rolled_back_by_timeout(conn).await)? =>
-        {
-            if took < SHORTEST_WAIT {
-                pause(request).await;
-            }
-            Ok(())
-        }
-        ErrorClass::StatementTimeout if !time_is_up && request.wait != Wait::Forever => Ok(()),
-        ErrorClass::LockTimeout | ErrorClass::LockNotAvailable | ErrorClass::StatementTimeout => {
-            Err(AcquireError::Failed(request.timed_out(Some(failure.error))))
-        }
-        _ => or_failed(Err(failure)),
-    }
+/// Without `From`: in an error about the type of an application's error (E0283) the compiler would list this type.
+fn or_failed<T>(result: Result<T, impl Into<Error>>) -> Result<T, AcquireError> {
+    result.map_err(|error| AcquireError::Failed(error.into()))
 }
 
 pub(crate) async fn pause(request: &Request) {
@@ -290,155 +63,387 @@ pub(crate) async fn pause(request: &Request) {
     rt::pause(request.remaining().unwrap_or(pause).min(pause)).await;
 }
 
-/// Whether `innodb_lock_wait_timeout` also ends the transaction and not only the statement
-/// (`innodb_rollback_on_timeout`).
-pub(crate) async fn rolled_back_by_timeout(conn: &mut impl On<Mysql>) -> Result<bool, MysqlError> {
-    let set: i64 = execute::get_result(conn, RollbackOnTimeout {}).await?;
-    Ok(set == 1)
+impl<C: On<Mysql>> MysqlEngine<'_, C> {
+    pub(crate) async fn begin_on_server(
+        &mut self,
+        request: &Request,
+    ) -> Result<LockOutcome, Error> {
+        let rides_with_begin = !request.is_kept() && request.ids.len() <= LOCK_BATCH;
+        if rides_with_begin && let Some(outcome) = self.try_begin_fast(request).await? {
+            return Ok(outcome);
+        }
+        // A kept row usually exists, and locking it takes one round trip. If it was missing, take the named lock first.
+        let mut named_lock_first = !request.is_kept();
+        loop {
+            self.begin_by(&BEGIN).await?;
+            let mut acquisition = Acquisition::new(self, request);
+            acquisition.is_started = true;
+            acquisition.named_lock_first = named_lock_first;
+            let Err(refusal) = acquisition.acquire().await else {
+                return Ok(LockOutcome::Acquired);
+            };
+            ending::roll_back(self).await;
+            match refusal {
+                AcquireError::Unavailable { .. } => return Ok(LockOutcome::Unavailable),
+                AcquireError::NoRow => named_lock_first = true,
+                // It no longer holds the objects that it had acquired.
+                AcquireError::LimitOfServer(_) => pause(request).await,
+                // The transaction has not run the closure yet, so it can be restarted.
+                AcquireError::Failed(Error::Deadlock { source }) => {
+                    if request.is_expired() {
+                        return Err(request.timed_out(Some(source)));
+                    }
+                }
+                AcquireError::Failed(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Starts the transaction and acquires the locks in one message. Returns `None`, with no transaction open, when that
+    /// failed: then the caller acquires the locks one by one, which waits or returns the error. A request that does not wait
+    /// is answered at once when another transaction holds a row.
+    async fn try_begin_fast(&mut self, request: &Request) -> Result<Option<LockOutcome>, Error> {
+        let started = caught(self.0.begin(&sql::begin_and_acquire(request))).await;
+        let Err(error) = depth::break_if_panicked(self.0.status(), started) else {
+            return Ok(Some(LockOutcome::Acquired));
+        };
+        let error = untracked(error)?;
+        // Its error takes precedence: the first one may be that of a condition of this crate.
+        self.restore_by_text(&sql::undo(request)).await?;
+        let held = matches!(
+            classify(&error),
+            ErrorClass::LockTimeout | ErrorClass::LockNotAvailable
+        );
+        Ok((held && request.wait == Wait::No).then_some(LockOutcome::Unavailable))
+    }
+
+    pub(crate) async fn lock_on_server(&mut self, request: &Request) -> Result<LockOutcome, Error> {
+        let mut acquisition = Acquisition::new(self, request);
+        let outcome = acquisition.acquire().await;
+        let acquired = acquisition.acquired;
+        let error = match outcome {
+            Ok(()) => return Ok(LockOutcome::Acquired),
+            Err(AcquireError::Unavailable { timed_out: true })
+                if self.timeout_rolls_back().await? =>
+            {
+                ending::ended(None)
+            }
+            Err(AcquireError::Unavailable { .. } | AcquireError::NoRow) if acquired == 0 => {
+                return Ok(LockOutcome::Unavailable);
+            }
+            Err(AcquireError::Unavailable { .. } | AcquireError::NoRow) => request.unavailable(),
+            Err(AcquireError::LimitOfServer(error) | AcquireError::Failed(error)) => error,
+        };
+        Err(request.partly_locked(acquired, error))
+    }
 }
 
-/// Fails with [`AcquireError::Unavailable`] if another transaction holds one of the objects. Locks none of them, in a
-/// transaction at READ COMMITTED.
-async fn probe(conn: &mut impl On<Mysql>, request: &Request) -> Result<(), AcquireError> {
-    for ids in request.ids.chunks(PROBE_BATCH) {
-        let probed: Result<i64, MysqlError> = execute::get_result(conn, sql::Probe { ids }).await;
-        match probed {
-            Ok(_) => {}
-            Err(failure) if failure.is_end_of_wait() => {
+/// Acquires the locks of a request, in its order.
+struct Acquisition<'a, 'c, C> {
+    engine: &'a mut MysqlEngine<'c, C>,
+    request: &'a Request,
+    /// The transaction was started for the request, at READ COMMITTED, and may be rolled back and restarted.
+    is_started: bool,
+    /// Whether to take the named lock first, because the row is likely to be missing.
+    named_lock_first: bool,
+    /// Whether the session's isolation level is to be checked, which the next statement returns.
+    level_unknown: bool,
+    /// The number of locks that InnoDB may hold until the transaction ends, also after an error and a rollback to a savepoint.
+    acquired: usize,
+}
+
+impl<'a, 'c, C: On<Mysql>> Acquisition<'a, 'c, C> {
+    fn new(engine: &'a mut MysqlEngine<'c, C>, request: &'a Request) -> Self {
+        Self {
+            engine,
+            request,
+            is_started: false,
+            named_lock_first: !request.is_kept(),
+            level_unknown: false,
+            acquired: 0,
+        }
+    }
+
+    async fn acquire(&mut self) -> Result<(), AcquireError> {
+        let request = self.request;
+        let resource = || request.resource();
+        let in_batches = !request.is_kept() && request.ids.len() > LOCK_BATCH;
+        let probes = !self.is_started && request.wait == Wait::No && request.ids.len() > 1;
+        if !self.is_started {
+            if probes || in_batches {
+                or_failed(self.engine.ensure_read_committed(resource).await)?;
+            } else {
+                self.level_unknown = or_failed(self.engine.is_level_unknown(resource))?;
+            }
+        }
+        if probes {
+            self.probe().await?;
+        }
+        if !in_batches {
+            return self.acquire_each(&request.ids).await;
+        }
+        for ids in request.ids.chunks(LOCK_BATCH) {
+            let before = self.acquired;
+            // Until the message succeeds, any of them may be locked.
+            self.acquired += ids.len();
+            if !self.try_acquire_fast(ids).await? {
+                self.acquired = before;
+                // It may hold locks of the message, whose savepoint was rolled back.
+                self.is_started = false;
+                self.acquire_each(ids).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Acquires transient locks in one message. `false`: it failed, none is acquired, and the transaction is still open.
+    async fn try_acquire_fast(&mut self, ids: &[ObjectId]) -> Result<bool, AcquireError> {
+        let message = sql::acquire_in_savepoint(ids, self.request.wait);
+        // A failed message may leave named locks held.
+        let acquired = caught(self.engine.0.batch(&message)).await;
+        let Err(error) = depth::break_if_panicked(self.engine.0.status(), acquired) else {
+            return Ok(true);
+        };
+        let failure = self.engine.with_errno(error).await;
+        // This fails when InnoDB has rolled back the transaction.
+        if self.engine.0.batch(&sql::undo_savepoint(ids)).await.is_ok() {
+            return Ok(false);
+        }
+        for id in ids {
+            if self.release_named_lock(id).await.is_err() {
+                break;
+            }
+        }
+        or_failed(Err(failure))
+    }
+
+    async fn acquire_each(&mut self, ids: &[ObjectId]) -> Result<(), AcquireError> {
+        let request = self.request;
+        let resource = || request.resource();
+        for id in ids {
+            if !self.named_lock_first {
+                if let Some(session) = self.lock_row(id).await? {
+                    if mem::take(&mut self.level_unknown) {
+                        or_failed(self.engine.check_session(resource, session).await)?;
+                    }
+                    self.acquired += 1;
+                    continue;
+                }
+                if self.is_started {
+                    return Err(AcquireError::NoRow);
+                }
+            }
+            if mem::take(&mut self.level_unknown) {
+                or_failed(self.engine.ensure_read_committed(resource).await)?;
+            }
+            let locked = caught(self.acquire_with_named_lock(id)).await;
+            depth::break_if_panicked(self.engine.0.status(), locked)?;
+            self.acquired += 1;
+        }
+        Ok(())
+    }
+
+    /// Whether the transaction was started for the request and holds no lock yet, so that it can't be part of a deadlock.
+    fn holds_nothing(&self) -> bool {
+        self.is_started && self.acquired == 0
+    }
+
+    /// Locks the row and returns the session's state, or `None` if there is no row.
+    async fn lock_row(&mut self, id: &ObjectId) -> Result<Option<Session>, AcquireError> {
+        let (request, id) = (self.request, id.as_str());
+        loop {
+            let left = request.remaining_millis();
+            let waits = left != Some(0);
+            let limit = match request.wait {
+                Wait::AtMost(_) if waits => left.map(|left| left.max(MIN_LIMIT_MS)),
+                Wait::AtMost(_) => Some(GRACE_MS),
+                Wait::Forever | Wait::No => None,
+            };
+            let (row, took): (Result<Option<(Session, i64)>, _>, _) = if waits {
+                let lock = sql::lock_row(Named(id));
+                self.engine.get_within(limit, lock).await
+            } else {
+                let id = id.as_bytes();
+                self.engine.get_within(limit, sql::LockRowNow { id }).await
+            };
+            match row {
+                Ok(None) => return Ok(None),
+                Ok(Some((session, unknown))) => {
+                    or_failed(self.engine.ensure_one_writer(unknown == 1).await)?;
+                    return Ok(Some(session));
+                }
+                // MySQL also reports a missing privilege when the time is up while the statement waits for another session
+                // that changes privileges.
+                Err(failure)
+                    if matches!(failure.class, ErrorClass::InsufficientPrivilege(_))
+                        && limit.is_some_and(|limit| took >= millis(limit)) =>
+                {
+                    if !waits {
+                        return Err(AcquireError::Failed(request.timed_out(Some(failure.error))));
+                    }
+                }
+                Err(failure) => self.after_wait(failure, !waits, took).await?,
+            }
+        }
+    }
+
+    /// Returns `Ok` when the statement should be tried again.
+    async fn after_wait(
+        &mut self,
+        failure: MysqlError,
+        time_is_up: bool,
+        took: Duration,
+    ) -> Result<(), AcquireError> {
+        let request = self.request;
+        if !failure.is_end_of_wait() {
+            return or_failed(Err(failure));
+        }
+        match failure.class {
+            // `StatementTimeout`: the table is locked.
+            class if request.wait == Wait::No => {
+                let timed_out = class == ErrorClass::LockTimeout;
+                Err(AcquireError::Unavailable { timed_out })
+            }
+            // The wait may be part of a deadlock that InnoDB does not detect: through a lock on a table, or with
+            // `innodb_deadlock_detect = OFF`. Only the end of this wait breaks it.
+            ErrorClass::LockTimeout if request.wait == Wait::Forever && !self.holds_nothing() => {
+                let error = request.timed_out(Some(failure.error));
+                Err(AcquireError::LimitOfServer(error))
+            }
+            ErrorClass::LockTimeout
+                if !time_is_up && !or_failed(self.engine.timeout_rolls_back().await)? =>
+            {
+                if took < SHORTEST_WAIT {
+                    pause(request).await;
+                }
+                Ok(())
+            }
+            ErrorClass::StatementTimeout if !time_is_up && request.wait != Wait::Forever => Ok(()),
+            _ => Err(AcquireError::Failed(request.timed_out(Some(failure.error)))),
+        }
+    }
+
+    /// Fails with [`AcquireError::Unavailable`] if another transaction holds one of the objects. Locks none of them.
+    async fn probe(&mut self) -> Result<(), AcquireError> {
+        for ids in self.request.ids.chunks(PROBE_BATCH) {
+            let probed: Result<i64, _> = self.engine.get_result(sql::Probe { ids }).await;
+            if let Err(failure) = &probed
+                && failure.is_end_of_wait()
+            {
                 let timed_out = failure.class == ErrorClass::LockTimeout;
                 return Err(AcquireError::Unavailable { timed_out });
             }
-            Err(failure) => return or_failed(Err(failure)),
+            or_failed(probed)?;
         }
+        Ok(())
     }
-    Ok(())
-}
 
-/// Inserts the row and, for a transient lock, deletes it: its index record stays locked until the transaction ends.
-/// Returns `false` when it was not inserted and the caller should try again.
-async fn insert_row(conn: &mut impl On<Mysql>, target: Target<'_>) -> Result<bool, AcquireError> {
-    let (request, id) = (target.request, target.key());
-    let started = Instant::now();
-    match execute::execute_cached(conn, sql::insert(id, request.is_kept())).await {
-        Ok(_) => {}
-        Err(failure) if failure.is_duplicate() => return Ok(false),
-        Err(failure) => {
-            let (time_is_up, took) = (request.is_expired(), started.elapsed());
-            after_wait(conn, target, failure, time_is_up, took).await?;
-            return Ok(false);
-        }
-    }
-    if !request.is_kept() {
-        or_failed(execute::execute(conn, sql::delete(id)).await)?;
-    }
-    Ok(true)
-}
-
-async fn acquire_with_named_lock(
-    conn: &mut impl On<Mysql>,
-    target: Target<'_>,
-) -> Result<(), AcquireError> {
-    loop {
-        if acquire_named_lock(conn, target).await? {
-            let locked = lock_or_insert_row(conn, target).await;
-            let released = release_named_lock(conn, target.id).await;
-            return locked.and(released);
-        }
-        if lock_row(conn, target).await?.is_some() {
-            return Ok(());
-        }
-        // After waiting for a row that was then deleted, this session still has its index record locked, and the holder
-        // of the named lock waits for it. If no session has the record locked, two inserts may deadlock, which InnoDB
-        // resolves.
-        if insert_row(conn, target).await? {
-            return Ok(());
-        }
-    }
-}
-
-/// Called under the named lock, where no other session inserts a row of this id.
-async fn lock_or_insert_row(
-    conn: &mut impl On<Mysql>,
-    target: Target<'_>,
-) -> Result<(), AcquireError> {
-    while lock_row(conn, target).await?.is_none() {
-        if insert_row(conn, target).await? {
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// Acquires the named lock. Returns `false` when the transaction should wait for the row instead.
-async fn acquire_named_lock(
-    conn: &mut impl On<Mysql>,
-    target: Target<'_>,
-) -> Result<bool, AcquireError> {
-    let Target {
-        request,
-        id,
-        holds_nothing,
-    } = target;
-    let name = id.as_str().as_bytes();
-    let longest = if holds_nothing {
-        i32::MAX
-    } else {
-        NAMED_LOCK_TIMEOUT
-    };
-    loop {
-        let (seconds, limit) = match request.remaining_millis() {
-            Some(0) => (0, None),
-            left => (longest, left.map(|left| left.max(MIN_LIMIT_MS))),
-        };
-        let taken = caught(async {
-            set_limit(conn, limit).await?;
-            execute::get_result(conn, AcquireNamedLock { id: name, seconds }).await
-        });
-        let taken = taken.await;
-        let taken: Result<(Option<i64>, i64), _> = restore_limit(conn, limit, taken).await;
-        let error = match taken {
-            Ok((taken, unknown)) => {
-                if let Err(error) = writers::ensure_one(conn, unknown == 1).await {
-                    if taken == Some(1) {
-                        let _ = release_named_lock(conn, id).await;
-                    }
-                    return or_failed(Err(error));
-                }
-                match taken {
-                    Some(1) => return Ok(true),
-                    _ if request.wait == Wait::No => {
-                        return Err(AcquireError::Unavailable { timed_out: false });
-                    }
-                    // MariaDB ends the wait without an error when the statement's time is up.
-                    _ => None,
-                }
-            }
+    /// Inserts the row and, for a transient lock, deletes it: its index record stays locked until the transaction ends.
+    /// Returns `false` when it was not inserted and the caller should try again.
+    async fn insert_row(&mut self, id: &ObjectId) -> Result<bool, AcquireError> {
+        let (id, is_kept) = (Named(id.as_str()), self.request.is_kept());
+        let started = Instant::now();
+        match self.engine.execute_cached(sql::insert(id, is_kept)).await {
+            Ok(_) if is_kept => Ok(true),
+            Ok(_) => or_failed(self.engine.execute(sql::delete(id)).await).map(|_| true),
+            Err(failure) if failure.is_duplicate() => Ok(false),
             Err(failure) => {
-                let released = if failure.is_interrupted() {
-                    // It may have acquired the named lock.
-                    release_named_lock(conn, id).await
-                } else {
-                    Ok(())
-                };
-                if failure.class != ErrorClass::StatementTimeout {
-                    return or_failed(Err(failure));
-                }
-                released?;
-                Some(failure.error)
+                let (time_is_up, took) = (self.request.is_expired(), started.elapsed());
+                self.after_wait(failure, time_is_up, took).await?;
+                Ok(false)
             }
+        }
+    }
+
+    async fn acquire_with_named_lock(&mut self, id: &ObjectId) -> Result<(), AcquireError> {
+        loop {
+            if self.acquire_named_lock(id).await? {
+                let locked = self.lock_or_insert_row(id).await;
+                let released = self.release_named_lock(id).await;
+                return locked.and(released);
+            }
+            // After waiting for a row that was then deleted, this session still has its index record locked, and the holder
+            // of the named lock waits for it. If no session has the record locked, two inserts may deadlock, which InnoDB
+            // resolves.
+            if self.lock_row(id).await?.is_some() || self.insert_row(id).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Called under the named lock, where no other session inserts a row of this id.
+    async fn lock_or_insert_row(&mut self, id: &ObjectId) -> Result<(), AcquireError> {
+        loop {
+            if self.lock_row(id).await?.is_some() || self.insert_row(id).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Acquires the named lock. Returns `false` when the transaction should wait for the row instead.
+    async fn acquire_named_lock(&mut self, id: &ObjectId) -> Result<bool, AcquireError> {
+        let (request, holds_nothing) = (self.request, self.holds_nothing());
+        let longest = if holds_nothing {
+            i32::MAX
+        } else {
+            NAMED_LOCK_TIMEOUT
         };
-        if seconds == 0 || (error.is_some() && request.wait == Wait::Forever) {
-            return Err(AcquireError::Failed(request.timed_out(error)));
+        loop {
+            let (seconds, limit) = match request.remaining_millis() {
+                Some(0) => (0, None),
+                left => (longest, left.map(|left| left.max(MIN_LIMIT_MS))),
+            };
+            let name = id.as_str().as_bytes();
+            let take = AcquireNamedLock { id: name, seconds };
+            let (row, _) = self.engine.get_within(limit, take).await;
+            let taken: Result<(Option<i64>, i64), _> = row.and_then(present);
+            let error = match taken {
+                Ok((taken, unknown)) => {
+                    if let Err(error) = self.engine.ensure_one_writer(unknown == 1).await {
+                        if taken == Some(1) {
+                            let _ = self.release_named_lock(id).await;
+                        }
+                        return or_failed(Err(error));
+                    }
+                    match taken {
+                        Some(1) => return Ok(true),
+                        _ if request.wait == Wait::No => {
+                            return Err(AcquireError::Unavailable { timed_out: false });
+                        }
+                        // MariaDB ends the wait without an error when the statement's time is up.
+                        _ => None,
+                    }
+                }
+                Err(failure) => {
+                    let mut released = Ok(());
+                    if failure.is_interrupted() {
+                        // It may have acquired the named lock.
+                        released = self.release_named_lock(id).await;
+                    }
+                    if failure.class != ErrorClass::StatementTimeout {
+                        return or_failed(Err(failure));
+                    }
+                    released?;
+                    Some(failure.error)
+                }
+            };
+            if seconds == 0 || (error.is_some() && request.wait == Wait::Forever) {
+                return Err(AcquireError::Failed(request.timed_out(error)));
+            }
+            // When the time is up, the named lock is requested once more without waiting. Without it, inserting a missing
+            // row could wait for another session.
+            if !holds_nothing && !request.is_expired() {
+                return Ok(false);
+            }
         }
-        // When the time is up, the named lock is requested once more without waiting. Without it, inserting a missing
-        // row could wait for another session.
-        if !holds_nothing && !request.is_expired() {
-            return Ok(false);
-        }
+    }
+
+    async fn release_named_lock(&mut self, id: &ObjectId) -> Result<(), AcquireError> {
+        let id = id.as_str().as_bytes();
+        or_failed(self.engine.restore(&ReleaseNamedLock { id }).await)
     }
 }
 
-async fn release_named_lock(conn: &mut impl On<Mysql>, id: &ObjectId) -> Result<(), AcquireError> {
-    let id = id.as_str().as_bytes();
-    or_failed(session::restore(conn, &ReleaseNamedLock { id }).await)
+fn millis(millis: i32) -> Duration {
+    Duration::from_millis(millis.unsigned_abs().into())
 }

@@ -1,5 +1,4 @@
-//! The statements for object locks on MySQL and MariaDB: locks rows one by one, and free objects in one message of several
-//! statements.
+//! The statements for object locks on MySQL and MariaDB: for one row each, and messages of several for free objects.
 
 use std::fmt::Write;
 
@@ -33,8 +32,7 @@ pub(crate) fn lock_row<'a>(id: Named<'a>) -> _ {
 
 statement! {
     Mysql;
-    /// `lock_row` without waiting: fails when another transaction holds the row. Raw for its hint, because on MySQL
-    /// NOWAIT does not apply to a locked table.
+    /// `lock_row` without waiting. Raw for its hint, because on MySQL NOWAIT does not apply to a locked table.
     LockRowNow<'a> { id: &'a [u8] } -> ((BigInt, Nullable<BigInt>), BigInt),
     |self| {
         "SELECT "; {LIMIT_HINT}; {ISOLATION_LEVEL}; ", "; {IN_TRANSACTION}; ", "; {WRITER_UNKNOWN};
@@ -106,28 +104,21 @@ pub(crate) const NAMED_LOCK_END: &str = " AS BINARY)), 224))";
 
 statement! {
     Mysql;
-    /// Returns 1 if the named lock is acquired, 0 if another session held it until the time-out, and NULL if
-    /// interrupted; and [`WRITER_UNKNOWN`].
+    /// 1 if acquired, 0 if another session held the named lock until the time-out, NULL if interrupted; and [`WRITER_UNKNOWN`].
     AcquireNamedLock<'a> { id: &'a [u8], seconds: i32 } -> (Nullable<BigInt>, BigInt),
     |self| {
         "SELECT GET_LOCK("; {NAMED_LOCK}, Binary = self.id;
         {NAMED_LOCK_END}; ", ", Integer = &self.seconds;
         "), "; {WRITER_UNKNOWN};
     }
-}
 
-statement! {
-    Mysql;
-    /// Has no effect if this session does not hold the named lock. Not a SELECT, which may return an error in place of
-    /// its row.
+    /// Has no effect if this session does not hold it. Not a SELECT, which may return an error in place of its row.
     ReleaseNamedLock<'a> { id: &'a [u8] } -> Nullable<BigInt>,
     |self| {
         "DO RELEASE_LOCK("; {NAMED_LOCK}, Binary = self.id;
         {NAMED_LOCK_END}; ")";
     }
 }
-
-// Free objects in one message.
 
 /// The most objects that one message locks. An id has up to 1020 bytes and is in the message five times, at
 /// worst in hexadecimal digits: 1 MB in total. MariaDB's default for `max_allowed_packet` is 16 MB.
@@ -137,93 +128,87 @@ pub(crate) const LOCK_BATCH: usize = 100;
 /// an object is not free; [`undo`] reverts what it has done until then. In a transaction that Diesel does not know of its
 /// first statement fails, and nothing is to be reverted.
 pub(crate) fn begin_and_acquire(request: &Request) -> String {
-    let mut sql = READ_COMMITTED.to_owned();
-    if is_limited(request) {
+    let set_limit = if request.wait == Wait::Forever {
+        ""
+    } else {
         // More time than the message takes; a wait may exceed its limit by it.
-        sql.push_str(
-            "SET @diesel_locks_named_lock = NULL /*!80000 , \
-             @diesel_locks_limit = @@SESSION.max_execution_time, SESSION max_execution_time = 20 */; ",
-        );
-    }
-    sql.push_str(&BEGIN_AT_LEVEL);
-    push_acquire_free(&mut sql, &request.ids, "");
-    push_restore_limit(&mut sql, request);
-    sql
+        "SET @diesel_locks_named_lock = NULL /*!80000 , \
+         @diesel_locks_limit = @@SESSION.max_execution_time, SESSION max_execution_time = 20 */; "
+    };
+    let (acquire, restore) = (acquire_free(&request.ids, ""), restore_limit(request));
+    format!(
+        "{READ_COMMITTED}{set_limit}{}{acquire}{restore}",
+        *BEGIN_AT_LEVEL
+    )
 }
 
 pub(crate) fn undo(request: &Request) -> String {
-    let mut sql = ROLLBACK.clone();
-    push_release_named_locks(&mut sql, &request.ids);
-    push_restore_limit(&mut sql, request);
-    sql
+    let (release, restore) = (release_named_locks(&request.ids), restore_limit(request));
+    format!("{}{release}{restore}", *ROLLBACK)
 }
 
-/// Whether to limit the statements' time: on MySQL, NOWAIT applies to rows, but a statement waits for a locked table.
-fn is_limited(request: &Request) -> bool {
-    request.wait != Wait::Forever
-}
-
-fn push_restore_limit(sql: &mut String, request: &Request) {
-    if is_limited(request) {
-        sql.push_str(
-            "; SET @diesel_locks_named_lock = NULL /*!80000 , SESSION max_execution_time = \
-             CAST(COALESCE(@diesel_locks_limit, @@SESSION.max_execution_time) AS UNSIGNED), \
-             @diesel_locks_limit = NULL */",
-        );
+/// The statements' time is limited, because on MySQL NOWAIT applies to rows, but a statement waits for a locked table.
+fn restore_limit(request: &Request) -> &'static str {
+    if request.wait == Wait::Forever {
+        return "";
     }
+    "; SET @diesel_locks_named_lock = NULL /*!80000 , SESSION max_execution_time = \
+     CAST(COALESCE(@diesel_locks_limit, @@SESSION.max_execution_time) AS UNSIGNED), \
+     @diesel_locks_limit = NULL */"
 }
 
 /// [`begin_and_acquire`] in an open transaction.
 pub(crate) fn acquire_in_savepoint(ids: &[ObjectId], wait: Wait) -> String {
-    let mut sql = "SAVEPOINT diesel_locks".to_owned();
     let hint = if wait == Wait::Forever {
         ""
     } else {
         LIMIT_HINT
     };
-    push_acquire_free(&mut sql, ids, hint);
-    sql.push_str("; RELEASE SAVEPOINT diesel_locks");
-    sql
+    let acquire = acquire_free(ids, hint);
+    format!("SAVEPOINT diesel_locks{acquire}; RELEASE SAVEPOINT diesel_locks")
 }
 
 /// Reverts [`acquire_in_savepoint`], whichever of its statements has failed. If the transaction has ended, this fails
 /// after it has released the named locks.
 pub(crate) fn undo_savepoint(ids: &[ObjectId]) -> String {
-    let mut sql = "DO 0".to_owned();
-    push_release_named_locks(&mut sql, ids);
-    sql.push_str("; ROLLBACK TO SAVEPOINT diesel_locks; RELEASE SAVEPOINT diesel_locks");
-    sql
+    let release = release_named_locks(ids);
+    format!("DO 0{release}; ROLLBACK TO SAVEPOINT diesel_locks; RELEASE SAVEPOINT diesel_locks")
 }
 
 /// `hint` is for the first statement that accesses the table, which is the one that may wait for a locked table.
-fn push_acquire_free(sql: &mut String, ids: &[ObjectId], hint: &str) {
+fn acquire_free(ids: &[ObjectId], hint: &str) -> String {
+    let mut sql = String::new();
     for id in ids {
-        let named_lock = named_lock_of(id);
-        let mut literal = String::new();
-        literal::push_for_mysql(&mut literal, id.as_str());
+        let (id, named_lock) = (literal_of(id), named_lock_of(id));
         let _ = write!(
             sql,
             // The subquery returns two rows, which is an error, if another session holds the named lock or the session
             // does not know yet that there is one writer.
             "; SET @diesel_locks_named_lock = \
              (SELECT 1 UNION ALL SELECT 2 FROM DUAL WHERE COALESCE(GET_LOCK({named_lock}, 0), 0) = 0 OR {WRITER_UNKNOWN})\
-             ; SELECT {hint}kept FROM diesel_locks_objects WHERE id = {literal} FOR UPDATE NOWAIT\
-             ; INSERT IGNORE INTO diesel_locks_objects (id, kept) VALUES ({literal}, FALSE)\
-             ; DELETE FROM diesel_locks_objects WHERE id = {literal} AND NOT kept\
+             ; SELECT {hint}kept FROM diesel_locks_objects WHERE id = {id} FOR UPDATE NOWAIT\
+             ; INSERT IGNORE INTO diesel_locks_objects (id, kept) VALUES ({id}, FALSE)\
+             ; DELETE FROM diesel_locks_objects WHERE id = {id} AND NOT kept\
              ; DO RELEASE_LOCK({named_lock})"
         );
     }
+    sql
 }
 
-fn push_release_named_locks(sql: &mut String, ids: &[ObjectId]) {
+fn release_named_locks(ids: &[ObjectId]) -> String {
+    let mut sql = String::new();
     for id in ids {
         let _ = write!(sql, "; DO RELEASE_LOCK({})", named_lock_of(id));
     }
+    sql
 }
 
 fn named_lock_of(id: &ObjectId) -> String {
-    let mut sql = NAMED_LOCK.to_owned();
-    literal::push_for_mysql(&mut sql, id.as_str());
-    sql.push_str(NAMED_LOCK_END);
-    sql
+    format!("{NAMED_LOCK}{}{NAMED_LOCK_END}", literal_of(id))
+}
+
+pub(crate) fn literal_of(id: &ObjectId) -> String {
+    let mut literal = String::new();
+    literal::push_for_mysql(&mut literal, id.as_str());
+    literal
 }

@@ -1,5 +1,5 @@
-//! The session: what this crate changes in it and restores (time limits, named locks, the transaction of a failed BEGIN), and
-//! what it checks (autocommit, the isolation level).
+//! The session: repeats what restores it until that succeeds, ends the transaction of a failed BEGIN, and checks autocommit and
+//! the isolation level. `sql::begin` sets the level of a transaction.
 
 use std::thread;
 
@@ -8,9 +8,9 @@ use diesel::mysql::Mysql;
 use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Nullable};
 
-use crate::engine::active_isolation::StartedTransaction;
+use crate::engine::active_isolation::{self, StartedTransaction};
 use crate::engine::ending;
-use crate::engine::mysql::execute;
+use crate::engine::mysql::MysqlEngine;
 use crate::engine::mysql::sql::{self, IN_TRANSACTION, Session, SessionState};
 use crate::error::classify::mysql::is_transaction_in_progress;
 use crate::error::classify::{ErrorClass, classify};
@@ -22,69 +22,161 @@ use crate::{Error, IsolationLevel};
 /// The number of attempts, without those that the statement's time limit ended.
 const ATTEMPTS: usize = 20;
 
-/// Runs a statement that returns no rows until it succeeds, because `KILL QUERY` or a time limit may end it. After too many
-/// failures the connection is marked as broken: a pool discards it, and the server ends the session.
-pub(crate) async fn restore(
-    conn: &mut impl On<Mysql>,
-    statement: &(impl QueryFragment<Mysql> + QueryId + Sync),
-) -> QueryResult<()> {
-    let mut failures = 0;
-    loop {
-        let executed = caught(conn.execute(statement)).await;
-        if let Some(restored) = after_attempt(conn, executed, &mut failures) {
-            return restored;
+statement! {
+    Mysql;
+    Autocommit {} -> (BigInt, Nullable<BigInt>),
+    |self| { "SELECT @@autocommit, "; {IN_TRANSACTION} }
+}
+
+impl<C: On<Mysql>> MysqlEngine<'_, C> {
+    /// Runs a statement that returns no rows until it succeeds, because `KILL QUERY` or a time limit may end it. After too many
+    /// failures the connection is marked as broken: a pool discards it, and the server ends the session.
+    pub(crate) async fn restore(
+        &mut self,
+        statement: &(impl QueryFragment<Mysql> + QueryId + Sync),
+    ) -> QueryResult<()> {
+        let mut failures = 0;
+        loop {
+            let executed = caught(self.0.execute(statement)).await;
+            if let Some(restored) = self.after_attempt(executed, &mut failures) {
+                return restored;
+            }
         }
     }
-}
 
-pub(crate) async fn restore_by_text(
-    conn: &mut impl On<Mysql>,
-    statements: &str,
-) -> QueryResult<()> {
-    let mut failures = 0;
-    loop {
-        let executed = caught(conn.batch(statements)).await;
-        if let Some(restored) = after_attempt(conn, executed, &mut failures) {
-            return restored;
+    pub(crate) async fn restore_by_text(&mut self, statements: &str) -> QueryResult<()> {
+        let mut failures = 0;
+        loop {
+            let executed = caught(self.0.batch(statements)).await;
+            if let Some(restored) = self.after_attempt(executed, &mut failures) {
+                return restored;
+            }
         }
     }
-}
 
-fn after_attempt<T>(
-    conn: &mut impl On<Mysql>,
-    executed: thread::Result<QueryResult<T>>,
-    failures: &mut usize,
-) -> Option<QueryResult<()>> {
-    let Err(error) = depth::break_if_panicked(conn.status(), executed) else {
-        return Some(Ok(()));
-    };
-    // On MariaDB the limit that is being restored may end this statement too.
-    if classify(&error) != ErrorClass::StatementTimeout {
-        *failures += 1;
-    }
-    if *failures < ATTEMPTS {
-        return None;
-    }
-    depth::mark_broken(conn.status());
-    tracing::warn!(%error, "the session's settings can't be restored: the connection is marked as broken");
-    Some(Err(error))
-}
-
-/// Starts a transaction, which Diesel counts. After an error it sends ROLLBACK: BEGIN may have started the transaction,
-/// or SET TRANSACTION have set the level of the next one, before the message failed. Not in a transaction of the
-/// application, in which the message fails at its first statement.
-pub(crate) async fn begin(conn: &mut impl On<Mysql>, message: &str) -> Result<(), Error> {
-    loop {
-        let started = caught(conn.begin(message)).await;
-        let Err(error) = depth::break_if_panicked(conn.status(), started) else {
-            return Ok(());
+    fn after_attempt<T>(
+        &mut self,
+        executed: thread::Result<QueryResult<T>>,
+        failures: &mut usize,
+    ) -> Option<QueryResult<()>> {
+        let Err(error) = depth::break_if_panicked(self.0.status(), executed) else {
+            return Some(Ok(()));
         };
-        let error = untracked(error)?;
-        // A connection that is not restored is marked as broken.
-        let _ = restore_by_text(conn, &sql::ROLLBACK).await;
-        // Galera may answer with the end of the transaction before.
-        if classify(&error) != ErrorClass::Deadlock {
-            return Err(error.into());
+        // On MariaDB the limit that is being restored may end this statement too.
+        if classify(&error) != ErrorClass::StatementTimeout {
+            *failures += 1;
+        }
+        if *failures < ATTEMPTS {
+            return None;
+        }
+        depth::mark_broken(self.0.status());
+        tracing::warn!(%error, "the session's settings can't be restored: the connection is marked as broken");
+        Some(Err(error))
+    }
+
+    /// Starts a transaction, which Diesel counts. After an error it sends ROLLBACK: BEGIN may have started the transaction,
+    /// or SET TRANSACTION have set the level of the next one, before the message failed. Not in a transaction of the
+    /// application, in which the message fails at its first statement.
+    pub(crate) async fn begin_by(&mut self, message: &str) -> Result<(), Error> {
+        loop {
+            let started = caught(self.0.begin(message)).await;
+            let Err(error) = depth::break_if_panicked(self.0.status(), started) else {
+                return Ok(());
+            };
+            let error = untracked(error)?;
+            // A connection that is not restored is marked as broken.
+            let _ = self.restore_by_text(&sql::ROLLBACK).await;
+            // Galera may answer with the end of the transaction before.
+            if classify(&error) != ErrorClass::Deadlock {
+                return Err(error.into());
+            }
+        }
+    }
+
+    pub(crate) async fn assert_no_transaction(&mut self) -> Result<(), Error> {
+        match self.0.batch(sql::ASSERT_NO_TRANSACTION).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(untracked(error)?.into()),
+        }
+    }
+
+    /// Fails outside a transaction if the server does not commit each statement: in a session without autocommit, or in a
+    /// transaction of the application's own SQL. MySQL does not report one, so this sends a statement that fails in it.
+    pub(crate) async fn ensure_commits(&mut self) -> Result<(), Error> {
+        if depth::depth(self.0.status())? > 0 {
+            return Ok(());
+        }
+        match self.get_result(Autocommit {}).await? {
+            (0_i64, _) => Err(no_autocommit()),
+            (_, Some(0_i64)) => Ok(()),
+            (_, Some(_)) => Err(Error::UntrackedTransaction { source: None }),
+            (_, None) => self.assert_no_transaction().await,
+        }
+    }
+
+    pub(crate) async fn commits_nothing(&mut self) -> Error {
+        let failed = self.ensure_commits().await.err();
+        failed.unwrap_or_else(no_autocommit)
+    }
+
+    /// Fails in a transaction that reads from a snapshot, where the closure would not read what the last holder committed, and
+    /// when Diesel counts an open transaction and the server has none, where no lock would last.
+    pub(crate) async fn ensure_read_committed(
+        &mut self,
+        resource: impl Fn() -> String,
+    ) -> Result<(), Error> {
+        if self.is_level_unknown(&resource)? {
+            let session = self.get_result(SessionState {}).await?;
+            self.check_session(resource, session).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether only the session tells the level of the open transaction. Fails when the level is known and unsuitable.
+    pub(crate) fn is_level_unknown(
+        &self,
+        resource: impl FnOnce() -> String,
+    ) -> Result<bool, Error> {
+        match active_isolation::entered(&*self.0) {
+            None | Some(StartedTransaction(None)) => Ok(true),
+            Some(StartedTransaction(Some(IsolationLevel::ReadCommitted))) => Ok(false),
+            Some(StartedTransaction(Some(level))) => Err(unsuitable(resource(), level.sql())),
+        }
+    }
+
+    /// [`ensure_read_committed`](Self::ensure_read_committed) with the session that a statement has returned.
+    pub(crate) async fn check_session(
+        &mut self,
+        resource: impl FnOnce() -> String,
+        (level, in_transaction): Session,
+    ) -> Result<(), Error> {
+        self.assert_in_transaction(in_transaction).await?;
+        let level = match level {
+            // READ UNCOMMITTED, READ COMMITTED.
+            1 | 2 => return Ok(()),
+            3 => "REPEATABLE-READ",
+            4 => "SERIALIZABLE",
+            _ => "an unknown level",
+        };
+        Err(unsuitable(resource(), level))
+    }
+
+    /// Fails with [`Error::TransactionAborted`] when Diesel counts an open transaction and the server has none. Not in a
+    /// transaction of this crate, whose COMMIT detects that. MariaDB reports whether one is open along with another result
+    /// (`reported`). On MySQL, which does not, this starts a savepoint.
+    pub(crate) async fn assert_in_transaction(
+        &mut self,
+        reported: Option<i64>,
+    ) -> Result<(), Error> {
+        if active_isolation::entered(&*self.0).is_some() || reported == Some(1) {
+            return Ok(());
+        }
+        if reported.is_some() {
+            return Err(ending::ended(None));
+        }
+        match self.0.batch(sql::ASSERT_OPEN).await {
+            Err(error) if error.to_string().contains(sql::PROBE) => Err(ending::ended(Some(error))),
+            opened => Ok(opened?),
         }
     }
 }
@@ -101,140 +193,12 @@ pub(crate) fn untracked(error: diesel::result::Error) -> Result<diesel::result::
     Ok(error)
 }
 
-pub(crate) async fn assert_no_transaction(conn: &mut impl On<Mysql>) -> Result<(), Error> {
-    match conn.batch(sql::ASSERT_NO_TRANSACTION).await {
-        Ok(()) => Ok(()),
-        Err(error) => Err(untracked(error)?.into()),
-    }
-}
-
-// Autocommit: in a session without it, or with a transaction that the application has begun by its own SQL, nothing is
-// committed outside the transactions that Diesel counts.
-
-statement! {
-    Mysql;
-    Autocommit {} -> (BigInt, Nullable<BigInt>),
-    |self| { "SELECT @@autocommit, "; {IN_TRANSACTION} }
-}
-
-/// Fails outside a transaction if the server does not commit each statement. MySQL does not report an open transaction, so
-/// this sends a statement that fails in one.
-pub(crate) async fn ensure_commits(conn: &mut impl On<Mysql>) -> Result<(), Error> {
-    if depth::depth(conn.status())? > 0 {
-        return Ok(());
-    }
-    match execute::get_result(conn, Autocommit {}).await? {
-        (0_i64, _) => Err(no_autocommit()),
-        (_, Some(0_i64)) => Ok(()),
-        (_, Some(_)) => Err(Error::UntrackedTransaction { source: None }),
-        (_, None) => assert_no_transaction(conn).await,
-    }
-}
-
-pub(crate) async fn commits_nothing(conn: &mut impl On<Mysql>) -> Error {
-    ensure_commits(conn)
-        .await
-        .err()
-        .unwrap_or_else(no_autocommit)
-}
-
 fn no_autocommit() -> Error {
     Error::Unsupported {
         engine: "MySQL",
         mode: "implicit (autocommit = 0)".to_owned(),
         hint: "set autocommit = 1 in each session, and begin transactions with run_transaction or Diesel's transaction",
     }
-}
-
-// Isolation.
-
-/// What is not known of the open transaction in which locks are acquired.
-#[derive(Clone, Copy)]
-pub(crate) enum Unknown {
-    /// This crate has started it at the session's level: whether the closure reads what the last holder committed.
-    Level,
-    /// Also whether a transaction is open on the server.
-    Transaction,
-}
-
-impl Unknown {
-    /// `started` is the transaction if this crate has started it: its level overrides the session's. Fails when the level
-    /// is known and unsuitable.
-    pub(crate) fn of(
-        started: Option<StartedTransaction>,
-        resource: impl FnOnce() -> String,
-    ) -> Result<Option<Self>, Error> {
-        match started {
-            None => Ok(Some(Self::Transaction)),
-            Some(StartedTransaction(None)) => Ok(Some(Self::Level)),
-            Some(StartedTransaction(Some(IsolationLevel::ReadCommitted))) => Ok(None),
-            Some(StartedTransaction(Some(level))) => Err(unsuitable(resource(), level.sql())),
-        }
-    }
-
-    pub(crate) async fn ask(
-        self,
-        conn: &mut impl On<Mysql>,
-        resource: impl FnOnce() -> String,
-    ) -> Result<(), Error> {
-        let session = execute::get_result(conn, SessionState {}).await?;
-        self.check(conn, resource, session).await
-    }
-
-    /// Fails in a transaction that reads from a snapshot, and when Diesel counts an open transaction and the server has
-    /// none, where no lock would last.
-    pub(crate) async fn check(
-        self,
-        conn: &mut impl On<Mysql>,
-        resource: impl FnOnce() -> String,
-        (level, in_transaction): Session,
-    ) -> Result<(), Error> {
-        if let Self::Transaction = self {
-            assert_in_transaction(conn, in_transaction).await?;
-        }
-        if is_read_committed(level) {
-            Ok(())
-        } else {
-            Err(unsuitable(resource(), level_named(level)))
-        }
-    }
-}
-
-/// Fails with [`Error::TransactionAborted`] when Diesel counts an open transaction and the server has none. MariaDB
-/// reports whether one is open along with another result (`reported`). On MySQL, which does not, this starts a savepoint.
-pub(crate) async fn assert_in_transaction(
-    conn: &mut impl On<Mysql>,
-    reported: Option<i64>,
-) -> Result<(), Error> {
-    match reported {
-        Some(1) => Ok(()),
-        Some(_) => Err(ending::ended(None)),
-        None => Ok(conn.batch(sql::ASSERT_OPEN).await.map_err(|error| {
-            if error.to_string().contains(sql::PROBE) {
-                ending::ended(Some(error))
-            } else {
-                error.into()
-            }
-        })?),
-    }
-}
-
-/// Isolation levels in the order of their numbers in [`SessionState`], from 1.
-const LEVELS: [&str; 4] = [
-    "READ-UNCOMMITTED",
-    "READ-COMMITTED",
-    "REPEATABLE-READ",
-    "SERIALIZABLE",
-];
-
-fn is_read_committed(level: i64) -> bool {
-    matches!(level, 1 | 2)
-}
-
-fn level_named(level: i64) -> &'static str {
-    let position = usize::try_from(level - 1).ok();
-    let name = position.and_then(|position| LEVELS.get(position));
-    name.copied().unwrap_or("an unknown level")
 }
 
 fn unsuitable(resource: String, level: &str) -> Error {

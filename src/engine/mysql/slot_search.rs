@@ -9,40 +9,24 @@ use diesel::query_builder::AstPass;
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 
 use crate::engine::clock::Clock;
-use crate::engine::mysql::execute::{self, MysqlError, unless_ended};
-use crate::engine::mysql::slot_sql::COMMITTED_AT_ONCE;
+use crate::engine::mysql::MysqlEngine;
+use crate::engine::mysql::execute::{MysqlError, unless_ended};
 use crate::engine::mysql::sql::{
-    AS_AN_UPDATE, AS_AN_UPDATE_ON_MYSQL, EVERY_ROW, LIMIT_HINT, LONG_LIMIT_HINT,
+    AS_AN_UPDATE, AS_AN_UPDATE_ON_MYSQL, COMMITTED_AT_ONCE, EVERY_ROW, LIMIT_HINT, LONG_LIMIT_HINT,
     UNLESS_TABLE_LOCKED, WRITER_UNKNOWN, limit_hint,
 };
 use crate::engine::slots::{AttemptContext, AttemptOutcome, classify_refusal, lowest_grantable};
 use crate::error::classify::ErrorClass;
 use crate::error::limits::FEW_SLOTS;
-use crate::link::On;
 use crate::link::raw_sql::{push, statement};
+use crate::link::{On, depth};
 use crate::rt::backoff;
 use crate::{Error, Semaphore};
 
-/// The last slot's number, the time, and the number and fence of a free slot. In the row with the last slot's number,
-/// the third column is NULL and the fourth is the largest fence.
-type Candidate = (Option<i32>, i64, Option<i32>, Option<i64>);
+/// How many searches may be ended by their time limit although no session has the table locked.
+const MAX_SLOW_SEARCHES: u32 = 5;
 
-const MARIADB_FLAG: i32 = 1;
-
-const WRITER_UNKNOWN_FLAG: i32 = 2;
-
-const NO_AUTOCOMMIT_FLAG: i32 = 4;
-
-type CandidateSql = (
-    (
-        Nullable<Integer>,
-        BigInt,
-        Nullable<Integer>,
-        Nullable<BigInt>,
-    ),
-    Integer,
-);
-
+/// Pushes the sum of three flags: see [`Candidates::note`].
 fn push_flags(out: &mut AstPass<'_, '_, Mysql>) {
     push!(out;
         {AS_AN_UPDATE_ON_MYSQL}; "/*M!100100 1 + */ 2 * ("; {WRITER_UNKNOWN}; ") + 4 * (NOT "; {COMMITTED_AT_ONCE}; ")";
@@ -60,8 +44,7 @@ const UPPER_EXPIRES: &str =
 const UPPER_FENCE: &str =
     "/*!80013 (CASE WHEN number > 100 THEN fence END) *//*M!100100 upper_fence */";
 
-/// Pushes the largest fence of a semaphore with many slots. Not by MAX, for which MySQL reads the whole index if that is on
-/// an expression.
+/// Pushes the largest fence of many slots. Not by MAX, for which MySQL reads the whole index if that is on an expression.
 fn last_of_many<'b>(out: &mut AstPass<'_, 'b, Mysql>, name: &'b [u8]) -> QueryResult<()> {
     const { assert!(FEW_SLOTS == 100) };
     push!(out;
@@ -78,10 +61,13 @@ fn last_of_many<'b>(out: &mut AstPass<'_, 'b, Mysql>, name: &'b [u8]) -> QueryRe
 /// The number, fence and expiry of a slot, the time, the floor of all fences, and the sum of the flags.
 type FewRow = (i32, i64, i64, i64, i64, i32);
 
+/// The last slot's number, the time, the number and fence of a free slot, and the sum of the flags. In the row with the last
+/// slot's number, the third column is NULL and the fourth is the largest fence.
+type ManyRow = (Option<i32>, i64, Option<i32>, Option<i64>, i32);
+
 statement! {
     Mysql;
-    /// Reads all slots up to the number of permits, and one more if it exists. The caller aggregates them: aggregates
-    /// in SQL take longer.
+    /// Reads all slots up to the number of permits, and one more if it exists. The caller aggregates, because SQL takes longer.
     ScanPrimary<'a> { name: &'a [u8], permits: i32 } -> (Integer, BigInt, BigInt, BigInt, BigInt, Integer),
     |self, out| {
         push!(out;
@@ -95,16 +81,14 @@ statement! {
             " + 1"; {EVERY_ROW};
         );
     }
-}
 
-statement! {
-    Mysql;
     /// Reads up to eight free slots of the first hundred, up to eight of the others by the index on expiry, and a row
     /// with the last number and the largest fence. `SLOWLY` has a longer limit: the index may have many entries of rows that
     /// have changed since, which the server has not cleared away.
     ///
     /// Not a join of derived tables, which would take longer than all the rest.
-    ScanExpiryIndex<'a, const SLOWLY: bool> { name: &'a [u8] } -> CandidateSql,
+    ScanExpiryIndex<'a, const SLOWLY: bool> { name: &'a [u8] }
+        -> (Nullable<Integer>, BigInt, Nullable<Integer>, Nullable<BigInt>, Integer),
     |self, out| {
         const { assert!(FEW_SLOTS == 100) };
         push!(out;
@@ -128,26 +112,17 @@ statement! {
             ")"; {EVERY_ROW};
         );
     }
-}
 
-statement! {
-    Mysql;
     /// Ends in time unless another session has the table locked. Reads no row.
     ProbeTable {} -> BigInt,
     |self| { {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT}; {AS_AN_UPDATE}; "0" }
-}
 
-statement! {
-    Mysql;
     LastFence<'a> { name: &'a [u8] } -> BigInt,
     |self, out| {
         push!(out; {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT}; {AS_AN_UPDATE_ON_MYSQL});
         last_of_many(&mut out, self.name)?;
     }
-}
 
-statement! {
-    Mysql;
     /// Finds the first free slot among those whose numbers are in a JSON array: the time, its number and its fence.
     FreeAmong<'a> { name: &'a [u8], open: &'a str } -> (BigInt, Integer, BigInt),
     |self| {
@@ -158,19 +133,13 @@ statement! {
         " AND slot.number = open.number WHERE slot.expires_us <= "; {Mysql::NOW};
         " ORDER BY slot.number LIMIT 1";
     }
-}
 
-statement! {
-    Mysql;
     CountSlots<'a> { name: &'a [u8] } -> BigInt,
     |self| {
         {UNLESS_TABLE_LOCKED}; "SELECT "; {LONG_LIMIT_HINT};
         "COUNT(*) FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
     }
-}
 
-statement! {
-    Mysql;
     /// The slots that are free and not locked. Raw, because MariaDB has no FOR SHARE.
     FreeAndUnlocked<'a> { name: &'a [u8] } -> Integer,
     |self| {
@@ -200,17 +169,11 @@ pub(crate) struct Candidates {
 }
 
 impl Candidates {
+    /// Notes the flags of a row. Of a large semaphore only the row with the last slot's number has the second and the third.
     fn note(&mut self, flags: i32) {
-        self.mariadb = flags & MARIADB_FLAG != 0;
-        self.writer_unknown |= flags & WRITER_UNKNOWN_FLAG != 0;
-        self.no_autocommit |= flags & NO_AUTOCOMMIT_FLAG != 0;
-    }
-
-    fn add(&mut self, (slots, now_us, number, fence): Candidate) {
-        self.slots = self.slots.or(slots);
-        self.now_us = now_us;
-        self.fence = self.fence.max(fence.unwrap_or(0));
-        self.free.extend(number.zip(fence));
+        self.mariadb = flags & 1 != 0;
+        self.writer_unknown |= flags & 2 != 0;
+        self.no_autocommit |= flags & 4 != 0;
     }
 
     pub(crate) fn refusal(
@@ -223,118 +186,108 @@ impl Candidates {
     }
 }
 
-/// Finds free slots without locking. Puts the thread's preferred slot first, or a random one, so that sessions that
-/// search at the same time try different slots.
-async fn find_free(
-    conn: &mut impl On<Mysql>,
-    semaphore: &Semaphore,
-    context: &AttemptContext,
-    slowly: bool,
-) -> Result<Candidates, MysqlError> {
-    let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
-    let mut found = Candidates::default();
-    match &context.candidates {
-        None if permits <= FEW_SLOTS => {
-            let rows: Vec<FewRow> = execute::load(conn, ScanPrimary { name, permits }).await?;
-            for (number, fence, expires_us, now_us, floor, flags) in rows {
-                found.note(flags);
-                found.slots = found.slots.max(Some(number));
-                found.now_us = now_us;
-                found.fence = found.fence.max(fence).max(floor);
-                if expires_us <= now_us {
+impl<C: On<Mysql>> MysqlEngine<'_, C> {
+    /// Finds free slots without locking. Puts the thread's preferred slot first, or a random one, so that sessions that
+    /// search at the same time try different slots.
+    async fn find_free(
+        &mut self,
+        semaphore: &Semaphore,
+        context: &AttemptContext,
+        slowly: bool,
+    ) -> Result<Candidates, MysqlError> {
+        let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
+        let mut found = Candidates::default();
+        match &context.candidates {
+            None if permits <= FEW_SLOTS => {
+                let rows: Vec<FewRow> = self.load(ScanPrimary { name, permits }).await?;
+                for (number, fence, expires_us, now_us, floor, flags) in rows {
+                    found.note(flags);
+                    found.slots = found.slots.max(Some(number));
+                    found.now_us = now_us;
+                    found.fence = found.fence.max(fence).max(floor);
+                    if expires_us <= now_us {
+                        found.free.push((number, fence));
+                    }
+                }
+            }
+            None => {
+                let rows: Vec<ManyRow> = if slowly {
+                    self.load(ScanExpiryIndex::<true> { name }).await?
+                } else {
+                    self.load(ScanExpiryIndex::<false> { name }).await?
+                };
+                for (slots, now_us, number, fence, flags) in rows {
+                    found.note(flags);
+                    found.slots = found.slots.or(slots);
+                    found.now_us = now_us;
+                    found.fence = found.fence.max(fence.unwrap_or(0));
+                    found.free.extend(number.zip(fence));
+                }
+            }
+            Some(open) => {
+                // Read before the slots. A grant committed between the two reads is concurrent with this one, so their
+                // fences need no order.
+                found.fence = self.get_result(LastFence { name }).await?;
+                let open: Vec<_> = open.iter().map(i32::to_string).collect();
+                let open = &format!("[{}]", open.join(","));
+                let free: Vec<(i64, i32, i64)> = self.load(FreeAmong { name, open }).await?;
+                for (now_us, number, fence) in free {
+                    found.now_us = now_us;
+                    found.fence = found.fence.max(fence);
                     found.free.push((number, fence));
                 }
             }
         }
-        None => {
-            let rows: Vec<(Candidate, i32)> = if slowly {
-                execute::load(conn, ScanExpiryIndex::<true> { name }).await?
-            } else {
-                execute::load(conn, ScanExpiryIndex::<false> { name }).await?
-            };
-            for (row, flags) in rows {
-                found.note(flags);
-                found.add(row);
-            }
+        if context.candidates.is_none() && found.slots > Some(permits) {
+            found.free.clear();
         }
-        Some(open) => {
-            // Read before the slots. A grant committed between the two reads is concurrent with this one, so their
-            // fences need no order.
-            found.fence = execute::get_result(conn, LastFence { name }).await?;
-            let open = &numbers_as_json(open);
-            let free: Vec<(i64, i32, i64)> = execute::load(conn, FreeAmong { name, open }).await?;
-            for (now_us, number, fence) in free {
-                found.add((None, now_us, Some(number), Some(fence)));
-            }
-        }
+        let preferred = context.preferred.unwrap_or_else(|| LAST_CLAIMED.get());
+        let mut numbers = found.free.iter().map(|(number, _)| *number);
+        let chosen = numbers.position(|number| number == preferred);
+        let chosen = chosen.unwrap_or_else(|| backoff::random_below(found.free.len()));
+        found.free.rotate_left(chosen);
+        Ok(found)
     }
-    if context.candidates.is_none() && found.slots > Some(permits) {
-        found.free.clear();
-    }
-    let preferred = context.preferred.unwrap_or_else(|| LAST_CLAIMED.get());
-    let chosen = found
-        .free
-        .iter()
-        .position(|(number, _)| *number == preferred)
-        .unwrap_or_else(|| backoff::random_below(found.free.len()));
-    found.free.rotate_left(chosen);
-    Ok(found)
-}
 
-fn numbers_as_json(numbers: &[i32]) -> String {
-    let numbers: Vec<_> = numbers.iter().map(i32::to_string).collect();
-    format!("[{}]", numbers.join(","))
-}
-
-/// [`find_free`], or the outcome of the attempt when another session has the table locked.
-pub(crate) async fn find_free_nowait(
-    conn: &mut impl On<Mysql>,
-    semaphore: &Semaphore,
-    context: &AttemptContext,
-) -> Result<Result<Candidates, AttemptOutcome>, Error> {
-    let mut slow_searches = 0;
-    loop {
-        match find_free(conn, semaphore, context, slow_searches > 0).await {
-            // MariaDB, where the search does not wait for a locked table.
-            Err(failure) if failure.class == ErrorClass::LockTimeout => {
-                return Ok(Err(AttemptOutcome::Locked));
-            }
-            // MySQL, where a time limit ends the wait for a locked table, and also the search of a busy server.
-            Err(failure) if failure.class == ErrorClass::StatementTimeout => {
-                slow_searches += 1;
-                if slow_searches >= MAX_SLOW_SEARCHES || is_table_locked(conn).await? {
-                    return Ok(Err(AttemptOutcome::TableLocked));
+    /// [`find_free`](Self::find_free), or the outcome of the attempt when another session has the table locked.
+    pub(crate) async fn find_free_nowait(
+        &mut self,
+        semaphore: &Semaphore,
+        context: &AttemptContext,
+    ) -> Result<Result<Candidates, AttemptOutcome>, Error> {
+        let mut slow_searches = 0;
+        loop {
+            match self.find_free(semaphore, context, slow_searches > 0).await {
+                // MariaDB, where the search does not wait for a locked table.
+                Err(failure) if failure.class == ErrorClass::LockTimeout => {
+                    return Ok(Err(AttemptOutcome::Locked));
                 }
+                // MySQL, where a time limit ends the wait for a locked table, and also the search of a busy server.
+                Err(failure) if failure.class == ErrorClass::StatementTimeout => {
+                    slow_searches += 1;
+                    if slow_searches >= MAX_SLOW_SEARCHES || self.is_table_locked().await? {
+                        return Ok(Err(AttemptOutcome::TableLocked));
+                    }
+                }
+                // Galera may answer with the end of the transaction before.
+                Err(failure) if failure.is_retryable() && depth::depth(self.0.status())? == 0 => {}
+                found => return Ok(Ok(found?)),
             }
-            found => return Ok(Ok(found?)),
         }
     }
-}
 
-pub(crate) async fn grantable_nowait(
-    conn: &mut impl On<Mysql>,
-    semaphore: &Semaphore,
-) -> Result<Option<Vec<i32>>, Error> {
-    if is_table_locked(conn).await? {
-        return Ok(None);
+    pub(crate) async fn grantable(
+        &mut self,
+        semaphore: &Semaphore,
+    ) -> Result<Vec<i32>, MysqlError> {
+        let name = semaphore.name().as_bytes();
+        let slots: i64 = self.get_result(CountSlots { name }).await?;
+        let free: Vec<i32> = self.load(FreeAndUnlocked { name }).await?;
+        Ok(lowest_grantable(free, slots, semaphore.permits_i32()))
     }
-    Ok(unless_ended(grantable(conn, semaphore).await)?)
-}
 
-async fn grantable(
-    conn: &mut impl On<Mysql>,
-    semaphore: &Semaphore,
-) -> Result<Vec<i32>, MysqlError> {
-    let name = semaphore.name().as_bytes();
-    let slots: i64 = execute::get_result(conn, CountSlots { name }).await?;
-    let free: Vec<i32> = execute::load(conn, FreeAndUnlocked { name }).await?;
-    Ok(lowest_grantable(free, slots, semaphore.permits_i32()))
-}
-
-/// How many searches may be ended by their time limit although no session has the table locked.
-const MAX_SLOW_SEARCHES: u32 = 5;
-
-pub(crate) async fn is_table_locked(conn: &mut impl On<Mysql>) -> Result<bool, Error> {
-    let probed: Option<i64> = unless_ended(execute::get_result(conn, ProbeTable {}).await)?;
-    Ok(probed.is_none())
+    pub(crate) async fn is_table_locked(&mut self) -> Result<bool, Error> {
+        let probed: Option<i64> = unless_ended(self.get_result(ProbeTable {}).await)?;
+        Ok(probed.is_none())
+    }
 }

@@ -10,30 +10,31 @@ use async_trait::async_trait;
 use diesel::mysql::Mysql;
 use diesel::prelude::QueryDsl;
 use diesel::query_builder::{QueryFragment, QueryId};
+use diesel::sql_types::{BigInt, Binary, Integer, Nullable};
 
+use crate::engine::clock::Clock;
 use crate::engine::ending::autocommit_retry;
 use crate::engine::literal;
-use crate::engine::mysql::execute::{self, MysqlError, end_or_restart, unless_ended};
-use crate::engine::mysql::lists::{Permit, Restore, assert_read};
-use crate::engine::mysql::session::{self, Unknown, assert_in_transaction, ensure_commits};
-use crate::engine::mysql::slot_batches::{parts, release_part, renew_part};
-use crate::engine::mysql::slot_claim::{NewLease, lock_another, lock_one};
-use crate::engine::mysql::slot_resize::{
-    add_slots, floor_is_locked, largest_fence, purge, raise, register,
+use crate::engine::mysql::MysqlEngine;
+use crate::engine::mysql::execute::{
+    MysqlError, PermitBigSelects, RestoreBigSelects, assert_read, unless_ended,
 };
-use crate::engine::mysql::slot_search::{find_free_nowait, grantable_nowait, is_table_locked};
-use crate::engine::mysql::writers::{self, Cluster};
-use crate::engine::mysql::{MysqlEngine, active_isolation, galera, lists, slot_sql, sql};
+use crate::engine::mysql::galera::{Cluster, unless_galera};
+use crate::engine::mysql::slot_batches::parts;
+use crate::engine::mysql::sql::{
+    BEGIN, EVERY_ROW, IN_TRANSACTION, LIMIT_HINT, UNLESS_TABLE_LOCKED, WRITER_UNKNOWN, limit_hint,
+};
 use crate::engine::operations::SemaphoreBackend;
 use crate::engine::slot_queries::{
     self, Key, Release, ReleaseUnused, Renew, Unexpired, UpdateSlot,
 };
 use crate::engine::slots::{
-    AttemptContext, AttemptOutcome, BatchOutcome, Expiry, Grant, HeldRow, HeldSlot, LeaseRequest,
+    AttemptContext, AttemptOutcome, BatchOutcome, Expiry, HeldRow, HeldSlot, LeaseRequest,
     RaiseOutcome, ReleaseKind, SemaphoreRow,
 };
 use crate::engine::tables::{Named, diesel_locks_slots as slots, in_range};
 use crate::error::classify::ErrorClass;
+use crate::link::raw_sql::statement;
 use crate::link::{On, depth};
 use crate::rt::caught;
 use crate::values::lease::{RenewalRequest, RenewalResult};
@@ -41,11 +42,54 @@ use crate::values::list_options::ListRequest;
 use crate::values::slot::{FirstSlot, SlotTimesRow};
 use crate::{Error, Semaphore, Slot};
 
+/// How long a grant that another node of a cluster has committed may take to arrive at this one.
+pub(crate) const ARRIVAL: Duration = Duration::from_secs(1);
+
+/// A digest that identifies the server and the database.
+const DATABASE: &str = "SHA2(CONCAT_WS('/', /*!80000 @@server_uuid, */ @@hostname, @@port, @@socket, @@datadir, \
+     @@pid_file, DATABASE()), 256)";
+
+statement! {
+    Mysql;
+    /// Reads the first 120 bits of [`DATABASE`] as two numbers.
+    Database {} -> (BigInt, BigInt),
+    |self| {
+        "SELECT CAST(CONV(SUBSTR("; {DATABASE}; ", 1, 15), 16, 10) AS SIGNED), CAST(CONV(SUBSTR("; {DATABASE};
+        ", 16, 15), 16, 10) AS SIGNED)";
+    }
+
+    /// The held slots. Fails unless it ends in time: another session may have the table locked.
+    HeldNowait<'a> { name: &'a [u8] } -> (Integer, BigInt, BigInt),
+    |self| {
+        {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT};
+        "number, fence, expires_us - "; {Mysql::NOW};
+        " FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
+        " AND expires_us > "; {Mysql::NOW};
+        " ORDER BY number"; {EVERY_ROW};
+    }
+
+    /// Reads the semaphore's first slot. Fails as [`HeldNowait`] does, or after a longer time.
+    ReadFirstSlot<'a, const SLOWLY: bool> { name: &'a [u8] } -> (BigInt, BigInt, BigInt, BigInt),
+    |self| {
+        {UNLESS_TABLE_LOCKED}; "SELECT "; {limit_hint(SLOWLY)};
+        "fence, acquired_us, hold_until_us, expires_us - "; {Mysql::NOW};
+        " FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
+        " AND number = 1";
+    }
+
+    /// Locks the slot against all changes if its token matches; returns whether a transaction is open, and
+    /// [`WRITER_UNKNOWN`]. Raw, because MariaDB has no FOR SHARE.
+    Pin<'a> { key: Key<'a> } -> (Nullable<BigInt>, BigInt),
+    |self| {
+        "SELECT "; {IN_TRANSACTION}; ", "; {WRITER_UNKNOWN};
+        " FROM diesel_locks_slots FORCE INDEX (PRIMARY)"; [&self.key]; " LOCK IN SHARE MODE"
+    }
+}
+
 #[async_trait]
 impl<C: On<Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
     async fn database_id(&mut self) -> Result<Option<String>, Error> {
-        let query = slot_sql::Database {};
-        let (first, second): (i64, i64) = execute::get_result(self.0, query).await?;
+        let (first, second): (i64, i64) = self.get_result(Database {}).await?;
         Ok(Some(format!("mysql {first} {second}")))
     }
 
@@ -55,12 +99,13 @@ impl<C: On<Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
         if context.in_transaction {
-            ensure_read_committed(self.0, request.semaphore).await?;
-            return try_once(self.0, request, context).await;
+            self.ensure_read_committed(|| request.semaphore.slot_resource())
+                .await?;
+            return self.try_once(request, context).await;
         }
         loop {
             // On Galera each statement may conflict with one on another node.
-            match try_once(self.0, request, context).await {
+            match self.try_once(request, context).await {
                 Err(error) if error.is_retryable() => {}
                 result => return result,
             }
@@ -68,7 +113,7 @@ impl<C: On<Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
     }
 
     async fn begin_hold(&mut self) -> Result<bool, Error> {
-        session::begin(self.0, &sql::BEGIN).await?;
+        self.begin_by(&BEGIN).await?;
         Ok(true)
     }
 
@@ -78,23 +123,21 @@ impl<C: On<Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
         if context.in_transaction {
-            ensure_read_committed(self.0, semaphore).await?;
+            self.ensure_read_committed(|| semaphore.slot_resource())
+                .await?;
         }
-        if !writers::is_galera(self.0).await? {
-            let held = try_hold(self.0, semaphore, context).await;
-            if !writers::is_refused_on_galera(&held) {
-                return held;
-            }
-        }
-        galera::try_hold(self.0, semaphore, context).await
+        unless_galera!(self, hold_on_server, hold_on_galera, semaphore, context)
     }
 
     async fn grantable_slots(&mut self, semaphore: &Semaphore) -> Result<Option<Vec<i32>>, Error> {
-        grantable_nowait(self.0, semaphore).await
+        if self.is_table_locked().await? {
+            return Ok(None);
+        }
+        Ok(unless_ended(self.grantable(semaphore).await)?)
     }
 
     async fn resize_in_progress(&mut self) -> Result<bool, Error> {
-        match floor_is_locked(self.0).await {
+        match self.floor_is_locked().await {
             Err(failure) if failure.is_retryable() => Ok(true),
             // The table is locked, for an unknown time.
             Err(failure) if failure.is_end_of_wait() => Ok(false),
@@ -108,8 +151,8 @@ impl<C: On<Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
         block: bool,
     ) -> Result<BatchOutcome, Error> {
         loop {
-            session::begin(self.0, &sql::BEGIN).await?;
-            let added = match add_slots(self.0, semaphore, block).await {
+            self.begin_by(&BEGIN).await?;
+            let added = match self.add_slots(semaphore, block).await {
                 // MariaDB, where only the wait for a locked table fails so. On MySQL a time limit ends it, and also
                 // the search of a busy server.
                 Err(failure) if failure.class == ErrorClass::LockTimeout && !block => {
@@ -118,24 +161,24 @@ impl<C: On<Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
                 Err(failure) if failure.is_end_of_wait() && !block => Ok(BatchOutcome::Contended),
                 added => added,
             };
-            if let Some(added) = end_or_restart(self.0, added).await? {
+            if let Some(added) = self.end_or_restart(added).await? {
                 return Ok(added);
             }
         }
     }
 
     async fn create_fence_floor(&mut self) -> Result<(), Error> {
-        let last = autocommit_retry!(self.0, largest_fence(self.0).await)?;
+        let last = autocommit_retry!(self.0, self.largest_fence().await)?;
         let insert = || slot_queries::insert_fence_floor(last);
-        autocommit_retry!(self.0, execute::execute(self.0, insert()).await)?;
+        autocommit_retry!(self.0, self.execute(insert()).await)?;
         Ok(())
     }
 
     async fn raise_fence_floor(&mut self, by: Duration) -> Result<RaiseOutcome, Error> {
         loop {
-            session::begin(self.0, &sql::BEGIN).await?;
-            let raised = raise(self.0, by).await;
-            if let Some(raised) = end_or_restart(self.0, raised).await? {
+            self.begin_by(&BEGIN).await?;
+            let raised = self.raise(by).await;
+            if let Some(raised) = self.end_or_restart(raised).await? {
                 return Ok(raised);
             }
         }
@@ -143,9 +186,9 @@ impl<C: On<Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
 
     async fn register(&mut self, semaphore: &Semaphore) -> Result<(), Error> {
         loop {
-            session::begin(self.0, &sql::BEGIN).await?;
-            let registered = register(self.0, semaphore).await;
-            if end_or_restart(self.0, registered).await?.is_some() {
+            self.begin_by(&BEGIN).await?;
+            let stored = self.store_permits(semaphore).await;
+            if self.end_or_restart(stored).await?.is_some() {
                 return Ok(());
             }
         }
@@ -157,15 +200,14 @@ impl<C: On<Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
         lease_us: i64,
         expiry: Expiry,
     ) -> Result<usize, Error> {
-        let conn = &mut *self.0;
-        let renewed =
-            autocommit_retry!(conn, update(conn, Renew { lease_us }, slot, expiry).await)?;
-        ensure_commits_unless_changed(conn, renewed, expiry).await
+        let is_first = expiry == Expiry::Unexpired;
+        self.update(Renew { lease_us }, slot, expiry, is_first)
+            .await
     }
 
     async fn release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
-        let released = autocommit_retry!(self.0, update(self.0, Release, slot, expiry).await)?;
-        ensure_commits_unless_changed(self.0, released, expiry).await
+        let is_first = expiry == Expiry::Unexpired;
+        self.update(Release, slot, expiry, is_first).await
     }
 
     fn release_unused_statement(&self, semaphore: &str, token: &[u8]) -> String {
@@ -180,36 +222,27 @@ impl<C: On<Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
     }
 
     async fn release_unused(&mut self, slot: &Slot) -> Result<usize, Error> {
-        let conn = &mut *self.0;
-        let expiry = Expiry::IncludeExpired;
-        let released = autocommit_retry!(conn, update(conn, ReleaseUnused, slot, expiry).await)?;
-        ensure_commits_unless_changed(conn, released, expiry).await
+        self.update(ReleaseUnused, slot, Expiry::IncludeExpired, true)
+            .await
     }
 
     async fn pin(&mut self, slot: &Slot) -> Result<bool, Error> {
-        if !writers::is_galera(self.0).await? {
-            let pinned = pin(self.0, slot).await;
-            if !writers::is_refused_on_galera(&pinned) {
-                return pinned;
-            }
-        }
-        galera::pin(self.0, slot).await
+        unless_galera!(self, pin_on_server, pin_on_galera, slot)
     }
 
     async fn list_held_nowait(&mut self, name: &str) -> Result<Option<Vec<HeldSlot>>, Error> {
         let name = name.as_bytes();
-        let rows = execute::load(self.0, slot_sql::HeldNowait { name }).await;
-        Ok(unless_ended(rows)?)
+        Ok(unless_ended(self.load(HeldNowait { name }).await)?)
     }
 
     async fn first_slot_nowait(&mut self, name: &str) -> Result<FirstSlot, Error> {
         let name = name.as_bytes();
-        let first = slot_sql::FirstSlot::<false> { name };
-        let mut row = unless_ended(execute::get_optional(self.0, first).await)?;
+        let first = ReadFirstSlot::<false> { name };
+        let mut row = unless_ended(self.get_optional(first).await)?;
         // On MySQL the limit also ends a statement that is slow, as on a busy server.
-        if row.is_none() && !is_table_locked(self.0).await? {
-            let first = slot_sql::FirstSlot::<true> { name };
-            row = unless_ended(execute::get_optional(self.0, first).await)?;
+        if row.is_none() && !self.is_table_locked().await? {
+            let first = ReadFirstSlot::<true> { name };
+            row = unless_ended(self.get_optional(first).await)?;
         }
         let row: Option<Option<SlotTimesRow>> = row;
         Ok(row.map_or(FirstSlot::TableLocked, FirstSlot::from))
@@ -218,13 +251,13 @@ impl<C: On<Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
     async fn list_held(&mut self, request: &ListRequest) -> Result<Vec<(String, HeldRow)>, Error> {
         let query = || slot_queries::list_held(request.limit).into_boxed::<Mysql>();
         let query = || in_range(query(), slots::name, &request.names);
-        let rows: Vec<(String, HeldRow)> = lists::load_list(self.0, query).await?;
+        let rows: Vec<(String, HeldRow)> = self.load_list(query).await?;
         assert_read(rows.iter().map(|(name, _)| name.as_bytes()))?;
         assert_read(rows.iter().filter_map(|(_, row)| row.token.as_deref()))?;
         // A broken client library does not lose a name of one byte, a slot may have no token, and a holder may be empty.
         let mut holders = rows.iter().filter_map(|(_, row)| row.holder.as_deref());
         if holders.any(str::is_empty) {
-            lists::check_client_library(self.0).await?;
+            self.check_client_library().await?;
         }
         Ok(rows)
     }
@@ -232,39 +265,36 @@ impl<C: On<Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
     async fn list_semaphores(&mut self, request: &ListRequest) -> Result<Vec<SemaphoreRow>, Error> {
         let query = || slot_queries::list_semaphores(request.limit).into_boxed::<Mysql>();
         let query = || in_range(query(), slots::name, &request.names);
-        let rows: Vec<SemaphoreRow> = lists::load_list(self.0, query).await?;
+        let rows: Vec<SemaphoreRow> = self.load_list(query).await?;
         assert_read(rows.iter().map(|row| row.name.as_bytes()))?;
         Ok(rows)
     }
 
     async fn now_us(&mut self) -> Result<i64, Error> {
-        autocommit_retry!(
-            self.0,
-            execute::get_result(self.0, slot_queries::now()).await
-        )
+        autocommit_retry!(self.0, self.get_result(slot_queries::now()).await)
     }
 
     async fn release_all(&mut self, name: &str) -> Result<usize, Error> {
-        ensure_commits(self.0).await?;
+        self.ensure_commits().await?;
         let released = caught(async {
-            execute::execute(self.0, Permit {}).await?;
-            force_release(self.0, Named(name)).await
+            self.execute(PermitBigSelects {}).await?;
+            self.force_release(Named(name)).await
         });
         let released = released.await;
-        execute::restore_by(self.0, &Restore {}, released).await
+        self.restore_by(&RestoreBigSelects {}, released).await
     }
 
     async fn purge_unused_slots(&mut self, age_us: i64) -> Result<usize, Error> {
         // Sessions on other nodes can add slots at the same time: on these products both might commit.
-        if let Some(cluster @ (Cluster::TiDb | Cluster::Vitess)) = writers::find(self.0).await? {
+        if let Some(cluster @ (Cluster::TiDb | Cluster::Vitess)) = self.find_cluster().await? {
             return Err(cluster.refused());
         }
         let purged = caught(async {
-            execute::execute(self.0, Permit {}).await?;
-            purge(self.0, age_us).await
+            self.execute(PermitBigSelects {}).await?;
+            self.purge(age_us).await
         });
         let purged = purged.await;
-        execute::restore_by(self.0, &Restore {}, purged).await
+        self.restore_by(&RestoreBigSelects {}, purged).await
     }
 
     async fn release_batch(
@@ -274,7 +304,7 @@ impl<C: On<Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
     ) -> Result<Vec<Vec<u8>>, Error> {
         let mut locked = Vec::new();
         for leases in parts(leases) {
-            locked.extend(release_part(self.0, leases, kind).await?);
+            locked.extend(self.release_part(leases, kind).await?);
         }
         Ok(locked)
     }
@@ -285,135 +315,79 @@ impl<C: On<Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
     ) -> Result<Vec<RenewalResult>, Error> {
         let mut renewed = Vec::new();
         for leases in parts(leases) {
-            renewed.extend(renew_part(self.0, leases).await?);
+            renewed.extend(self.renew_part(leases).await?);
         }
         Ok(renewed)
     }
 }
 
-async fn pin(conn: &mut impl On<Mysql>, slot: &Slot) -> Result<bool, Error> {
-    let key = Key::of(slot, true);
-    let pin = execute::get_optional(conn, slot_sql::Pin { key }).await?;
-    let Some((in_transaction, unknown)): Option<(_, i64)> = pin else {
-        return Ok(false);
-    };
-    // After the statement, whose lock lasts only inside a transaction.
-    if active_isolation::entered(conn).is_none() {
-        assert_in_transaction(conn, in_transaction).await?;
-    }
-    writers::ensure_one(conn, unknown == 1).await?;
-    Ok(true)
-}
-
-/// The number of changed rows. If there is none, asks for the reason: a statement with the condition
-/// [`Clock::COMMITTED_AT_ONCE`](crate::engine::clock::Clock) changes nothing that would not be committed. Not after the
-/// first of two statements, whose lease may have expired.
-async fn ensure_commits_unless_changed(
-    conn: &mut impl On<Mysql>,
-    changed: usize,
-    expiry: Expiry,
-) -> Result<usize, Error> {
-    if changed == 0 && expiry == Expiry::IncludeExpired {
-        ensure_commits(conn).await?;
-    }
-    Ok(changed)
-}
-
-async fn update(
-    conn: &mut impl On<Mysql>,
-    set: impl QueryFragment<Mysql> + QueryId + Send,
-    slot: &Slot,
-    expiry: Expiry,
-) -> Result<usize, MysqlError> {
-    let in_transaction = depth::depth(conn.status()).is_ok_and(|depth| depth > 0);
-    let key = Key::of(slot, in_transaction);
-    match expiry {
-        Expiry::Unexpired => execute::execute(conn, UpdateSlot(set, Unexpired(key))).await,
-        Expiry::IncludeExpired => execute::execute(conn, UpdateSlot(set, key)).await,
-    }
-}
-
-async fn force_release(conn: &mut impl On<Mysql>, name: Named<'_>) -> Result<usize, Error> {
-    let held = || slot_queries::held_numbers(name);
-    let held: Vec<(i32, bool)> = autocommit_retry!(conn, execute::load(conn, held()).await)?;
-    let mut released = 0;
-    for (number, unexpired) in held {
-        let release = || slot_queries::force_release(name, number);
-        let freed = autocommit_retry!(conn, execute::execute(conn, release()).await)?;
-        released += if unexpired { freed } else { 0 };
-    }
-    Ok(released)
-}
-
-async fn try_hold(
-    conn: &mut impl On<Mysql>,
-    semaphore: &Semaphore,
-    context: &AttemptContext,
-) -> Result<AttemptOutcome, Error> {
-    let found = match find_free_nowait(conn, semaphore, context).await? {
-        Ok(found) => found,
-        Err(attempt) => return Ok(attempt),
-    };
-    writers::ensure_one(conn, found.writer_unknown).await?;
-    if found.free.is_empty() {
-        return Ok(found.refusal(semaphore, context));
-    }
-    let Some((number, fence, leased)) = lock_one(conn, semaphore, context, &found).await? else {
-        return Ok(found.refusal(semaphore, context));
-    };
-    if leased > 0 {
-        // The holder of an expired lease on the slot must not renew it after another has held the slot.
-        let clear = slot_sql::clear_token(Named(semaphore.name()), number);
-        execute::execute(conn, clear).await?;
-    }
-    Ok(AttemptOutcome::Granted(Grant { number, fence }))
-}
-
-pub(crate) async fn try_once(
-    conn: &mut impl On<Mysql>,
-    request: &LeaseRequest<'_>,
-    context: &AttemptContext,
-) -> Result<AttemptOutcome, Error> {
-    let found = match find_free_nowait(conn, request.semaphore, context).await? {
-        Ok(found) => found,
-        Err(attempt) => return Ok(attempt),
-    };
-    // The first search of an acquisition finds out.
-    if found.no_autocommit && !context.in_transaction {
-        return Err(session::commits_nothing(conn).await);
-    }
-    if found.free.is_empty() {
-        return Ok(found.refusal(request.semaphore, context));
-    }
-    let lease_on = |number, last| NewLease::new(request, &found, number, last);
-    // The result of the search may be outdated: the update requires the same fence. One slot only: where sessions compete,
-    // the others that look free are locked as well, and each claim that fails costs as much as one that succeeds.
-    if let Some(&(number, last)) = found.free.first()
-        && let Some(granted) = lease_on(number, last).claim(conn).await?
-    {
-        return Ok(AttemptOutcome::Granted(granted));
-    }
-    if let Some((number, last, _)) = lock_another(conn, request.semaphore, context).await? {
-        let lease = lease_on(number, last);
-        let granted = match lease.claim(conn).await? {
-            None => lease.claim_unless_blocked(conn).await?,
-            granted => granted,
+impl<C: On<Mysql>> MysqlEngine<'_, C> {
+    async fn pin_on_server(&mut self, slot: &Slot) -> Result<bool, Error> {
+        let key = Key::of(slot, true);
+        let pin: Option<(_, i64)> = self.get_optional(Pin { key }).await?;
+        let Some((in_transaction, unknown)) = pin else {
+            // A node of Galera may not have received the grant.
+            self.ensure_one_writer(true).await?;
+            return Ok(false);
         };
-        if let Some(granted) = granted {
-            return Ok(AttemptOutcome::Granted(granted));
+        // After the statement, whose lock lasts only inside a transaction.
+        self.assert_in_transaction(in_transaction).await?;
+        self.ensure_one_writer(unknown == 1).await?;
+        Ok(true)
+    }
+
+    /// The number of changed rows. If the first statement for a slot has found no lease, sends it again if another node of a
+    /// cluster has granted the lease and this one had not received the grant.
+    async fn update(
+        &mut self,
+        set: impl QueryFragment<Mysql> + QueryId + Copy + Send,
+        slot: &Slot,
+        expiry: Expiry,
+        is_first: bool,
+    ) -> Result<usize, Error> {
+        let mut changed = autocommit_retry!(self.0, self.update_once(set, slot, expiry).await)?;
+        if changed == 0 && is_first {
+            let lease = [RenewalRequest::new(slot, 0)];
+            let found = self.await_grants(&lease, ARRIVAL).await?;
+            let is_found = match expiry {
+                Expiry::Unexpired => found.is_unexpired,
+                Expiry::IncludeExpired => found.is_owned,
+            };
+            if is_found {
+                changed = autocommit_retry!(self.0, self.update_once(set, slot, expiry).await)?;
+            }
+        }
+        // Asks for the reason: a statement with the condition `Clock::COMMITTED_AT_ONCE` changes nothing that would not be
+        // committed. Not after the first of two statements, whose lease may have expired.
+        if changed == 0 && expiry == Expiry::IncludeExpired {
+            self.ensure_commits().await?;
+        }
+        Ok(changed)
+    }
+
+    async fn update_once(
+        &mut self,
+        set: impl QueryFragment<Mysql> + QueryId + Send,
+        slot: &Slot,
+        expiry: Expiry,
+    ) -> Result<usize, MysqlError> {
+        let in_transaction = depth::depth(self.0.status()).is_ok_and(|depth| depth > 0);
+        let key = Key::of(slot, in_transaction);
+        match expiry {
+            Expiry::Unexpired => self.execute(UpdateSlot(set, Unexpired(key))).await,
+            Expiry::IncludeExpired => self.execute(UpdateSlot(set, key)).await,
         }
     }
-    Ok(found.refusal(request.semaphore, context))
-}
 
-/// Fails in a transaction that reads from a snapshot, which would show outdated slots, and where no lock would last.
-async fn ensure_read_committed(
-    conn: &mut impl On<Mysql>,
-    semaphore: &Semaphore,
-) -> Result<(), Error> {
-    let resource = || semaphore.slot_resource();
-    match Unknown::of(active_isolation::entered(conn), resource)? {
-        Some(unknown) => unknown.ask(conn, resource).await,
-        None => Ok(()),
+    async fn force_release(&mut self, name: Named<'_>) -> Result<usize, Error> {
+        let held = || slot_queries::held_numbers(name);
+        let held: Vec<(i32, bool)> = autocommit_retry!(self.0, self.load(held()).await)?;
+        let mut released = 0;
+        for (number, unexpired) in held {
+            let release = || slot_queries::force_release(name, number);
+            let freed = autocommit_retry!(self.0, self.execute(release()).await)?;
+            released += if unexpired { freed } else { 0 };
+        }
+        Ok(released)
     }
 }

@@ -1,7 +1,6 @@
 //! The statements for transactions and the session on MySQL and MariaDB, and texts that several statements contain.
 //!
-//! One text serves both: MySQL runs the text in `/*!80000 .. */`, MariaDB the text in `/*M!100100 .. */`, and the other
-//! is a comment.
+//! One text serves both: MySQL runs what is in `/*!80000 .. */`, MariaDB what is in `/*M!100100 .. */`.
 
 use std::sync::LazyLock;
 
@@ -9,25 +8,36 @@ use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
 use crate::TransactionOptions;
-use crate::engine::clock::expression;
+use crate::engine::clock::{Clock, expression};
 use crate::link::raw_sql::statement;
 use crate::values::transaction_options::Access;
+
+impl Clock for Mysql {
+    // Not UNIX_TIMESTAMP, which depends on the session's time zone and jumps with daylight saving time.
+    const NOW: &'static str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+    const GREATEST: &'static str = "GREATEST";
+    const COMMITTED_AT_ONCE: Option<&'static str> = Some(COMMITTED_AT_ONCE);
+    const COUNTS_CHANGED_ROWS: bool = true;
+    const BY_PRIMARY_KEY: &'static str = " FORCE INDEX (PRIMARY)";
+}
+
+/// MySQL does not report a transaction that the application has begun by its own SQL.
+pub(crate) const COMMITTED_AT_ONCE: &str =
+    "(/*!80000 @@autocommit *//*M!100100 @@autocommit AND NOT @@in_transaction */)";
 
 /// Sent before BEGIN of a transaction in which a closure runs: see "Transactions" in DESIGN.md.
 const NO_AUTOCOMMIT: &str = "SET @diesel_locks_autocommit = \
      COALESCE(@diesel_locks_autocommit, @@SESSION.autocommit + 0), SESSION autocommit = 0";
 
-/// Restores autocommit. Sent after the end of the transaction, because it would commit an open one. Changes nothing if
-/// [`NO_AUTOCOMMIT`] has not run. With the CAST, because MySQL takes a variable without a value for a text, and refuses texts
-/// (error 1231).
+/// Restores autocommit, after the end of the transaction: it would commit an open one. Changes nothing if [`NO_AUTOCOMMIT`]
+/// has not run. With the CAST, because MySQL takes a variable without a value for a text, and refuses texts (error 1231).
 const AUTOCOMMIT: &str = "SET SESSION autocommit = \
      CAST(COALESCE(@diesel_locks_autocommit, @@SESSION.autocommit + 0) AS SIGNED), @diesel_locks_autocommit = NULL";
 
 /// Sent after BEGIN: a savepoint by which [`COMMIT`] recognises the transaction.
 const MARK: &str = "SAVEPOINT diesel_locks_started";
 
-/// Error 1568 in a transaction that the application has begun by its own SQL, before anything has changed. So it is sent
-/// first.
+/// Error 1568 in a transaction that the application has begun by its own SQL. Sent first, before anything has changed.
 pub(crate) const READ_COMMITTED: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ";
 
 /// READ COMMITTED for this transaction only: InnoDB locks no gap beside the row, and the closure reads what the last holder
@@ -62,24 +72,18 @@ pub(crate) const ASSERT_OPEN: &str =
 /// The name in the error of [`ASSERT_OPEN`].
 pub(crate) const PROBE: &str = "diesel_locks_open";
 
-/// SET TRANSACTION applies to the next transaction only and is sent with its BEGIN: it does not change the session and
-/// takes no round trip.
+/// SET TRANSACTION applies to the next transaction only, with whose BEGIN it is sent: it takes no round trip.
 pub(crate) fn begin(transaction: &TransactionOptions) -> String {
-    let mut sql = match transaction.isolation {
+    let level = match transaction.isolation {
         Some(level) => format!("SET TRANSACTION ISOLATION LEVEL {}", level.sql()),
         None => ASSERT_NO_TRANSACTION.to_owned(),
     };
-    sql.push_str("; ");
-    sql.push_str(NO_AUTOCOMMIT);
-    sql.push_str("; ");
-    sql.push_str(match transaction.access {
-        Some(Access::ReadOnly) => "START TRANSACTION READ ONLY",
-        Some(Access::ReadWrite) => "START TRANSACTION READ WRITE",
-        None => "START TRANSACTION",
-    });
-    sql.push_str("; ");
-    sql.push_str(MARK);
-    sql
+    let access = match transaction.access {
+        Some(Access::ReadOnly) => " READ ONLY",
+        Some(Access::ReadWrite) => " READ WRITE",
+        None => "",
+    };
+    format!("{level}; {NO_AUTOCOMMIT}; START TRANSACTION{access}; {MARK}")
 }
 
 /// Stores the error number of the last statement in a variable. This statement can't be prepared.
@@ -88,31 +92,12 @@ pub(crate) const KEEP_ERROR_NUMBER: &str =
 
 statement! {
     Mysql;
-    AcquireMigrationLock { seconds: i32 } -> Nullable<BigInt>,
-    |self, out| {
-        out.push_sql("SELECT GET_LOCK(CONCAT('diesel:', SHA2(COALESCE(DATABASE(), ''), 224)), ");
-        out.push_bind_param::<Integer, _>(&self.seconds)?;
-        out.push_sql(")");
-    }
-}
-
-pub(crate) const RELEASE_MIGRATION_LOCK: &str =
-    "DO RELEASE_LOCK(CONCAT('diesel:', SHA2(COALESCE(DATABASE(), ''), 224)))";
-
-statement! {
-    Mysql;
     ErrorNumber {} -> Nullable<BigInt>,
     |self| { "SELECT CAST(@diesel_locks_errno AS SIGNED)" }
-}
 
-statement! {
-    Mysql;
     RollbackOnTimeout {} -> BigInt,
     |self| { "SELECT @@GLOBAL.innodb_rollback_on_timeout" }
-}
 
-statement! {
-    Mysql;
     AnyText {} -> Text,
     |self| { "SELECT 'any text'" }
 }
@@ -124,7 +109,7 @@ pub(crate) const WRITER_UNKNOWN: &str = "COALESCE(@diesel_locks_one_writer, 0) <
 pub(crate) const IN_TRANSACTION: &str =
     "CAST(/*!80000 NULL *//*M!100100 @@in_transaction */ AS SIGNED)";
 
-/// The session's isolation level, 1 to 4 as in `LEVELS`. A number, because a broken client library loses texts
+/// The session's isolation level, 1 to 4. A number, because a broken client library loses texts
 /// (`Error::BrokenClientLibrary`). A level that `SET TRANSACTION` has set for one transaction is not visible without
 /// the privilege PROCESS. MariaDB has had the newer name of the variable only since 11.1, and still has the older.
 pub(crate) const ISOLATION_LEVEL: &str = "FIELD(/*!80000 @@SESSION.transaction_isolation *//*M!100100 @@SESSION.tx_isolation */, \
@@ -166,8 +151,7 @@ pub(crate) const ANY_SIZE: &str = "/*M!100100 SET STATEMENT sql_big_selects = 1 
 /// A hint for MySQL with the effect of [`ANY_SIZE`], after the first word of the statement.
 pub(crate) const ANY_SIZE_HINT: &str = "/*+ SET_VAR(sql_big_selects = 1) */ ";
 
-/// At the end of a SELECT: a limit that no result exceeds. A SELECT without one has that of the session
-/// (`sql_select_limit`).
+/// At the end of a SELECT: a limit that no result exceeds, in place of that of the session (`sql_select_limit`).
 pub(crate) const EVERY_ROW: &str = " LIMIT 1000000";
 
 /// A statement prefix for MariaDB, by which a statement works in a session with `sql_safe_updates`, which refuses each join
@@ -187,8 +171,7 @@ pub(crate) const UNLESS_TABLE_LOCKED: &str =
 /// [`UNLESS_TABLE_LOCKED`] and [`ANY_JOIN`].
 pub(crate) const JOIN_UNLESS_TABLE_LOCKED: &str = "/*M!100100 SET STATEMENT lock_wait_timeout = 0, sql_safe_updates = 0, sql_big_selects = 1 FOR */ ";
 
-/// An expression that is 0. A SELECT with it waits for a lock on the table of slots as an UPDATE or INSERT does, but
-/// locks no row.
+/// An expression that is 0. A SELECT with it waits for a lock on the table of slots as an UPDATE does, but locks no row.
 pub(crate) const AS_AN_UPDATE: &str =
     "IFNULL((SELECT 0 FROM diesel_locks_slots WHERE FALSE FOR UPDATE), 0) + ";
 
@@ -210,12 +193,8 @@ statement! {
         ", SESSION /*!80000 max_execution_time = *//*M!100100 max_statement_time = 0.001 * */ ",
         Integer = &self.millis;
     }
-}
 
-statement! {
-    Mysql;
-    /// Restores the limits. Has no effect unless [`SetLimit`] has run before: the variables are NULL then. The casts,
-    /// because MySQL does not know the type of a variable that is NULL.
+    /// Has no effect unless [`SetLimit`] has run. The casts, because MySQL does not know the type of a variable that is NULL.
     RestoreLimit {} -> Integer,
     |self| {
         "SET SESSION /*!80000 max_execution_time = CAST(COALESCE(@diesel_locks_limit, \

@@ -15,7 +15,8 @@ use crate::Error;
 use crate::engine::clock::Clock;
 use crate::engine::ending::autocommit_retry;
 use crate::engine::literal::read_from_postgres;
-use crate::engine::postgres::{begin, is_own_lock_timeout, sql};
+use crate::engine::postgres::slots::{Nowait, end_nowait};
+use crate::engine::postgres::{begin, sql};
 use crate::engine::tables::diesel_locks_objects::{self, dsl};
 use crate::link::raw_sql::statement;
 use crate::link::{On, depth};
@@ -27,8 +28,7 @@ const FUNCTIONS: &str = "diesel_locks_";
 /// In the query of a session that waits for one lock, before its id.
 const ACQUIRE_ONE: &str = "diesel_locks_acquire_one(";
 
-/// In an open transaction the server reads the sessions once, until this is called. It needs no privilege, and writes
-/// nothing.
+/// In an open transaction the server reads the sessions once, until this is called, which needs no privilege.
 const FORGET_SESSIONS: &str = "SELECT pg_stat_clear_snapshot()";
 
 /// In place of the query of another user's session.
@@ -44,8 +44,8 @@ statement! {
     /// with the sessions that wait for them. Raw, because the DSL does not know the server's own tables. It locks nothing:
     /// `regclass` only reads the name.
     ServerLocks {} -> (
-        (Text, Nullable<BigInt>, Nullable<BigInt>, Bool, Nullable<BigInt>, BigInt),
-        (Nullable<Integer>, Nullable<Text>, Nullable<Text>, Nullable<Text>, Nullable<BigInt>, Nullable<Text>),
+        Text, Nullable<BigInt>, Nullable<BigInt>, Bool, Nullable<BigInt>, BigInt,
+        Nullable<Integer>, Nullable<Text>, Nullable<Text>, Nullable<Text>, Nullable<BigInt>, Nullable<Text>,
     ),
     |self| {
         "WITH locks AS MATERIALIZED (SELECT * FROM pg_locks), \
@@ -69,12 +69,6 @@ statement! {
 
 #[derive(Queryable)]
 struct ServerLock {
-    lock: Lock,
-    session: Session,
-}
-
-#[derive(Queryable)]
-struct Lock {
     /// Identifies the transaction, also one that is prepared and has no session.
     transaction: String,
     key: Option<i64>,
@@ -83,10 +77,6 @@ struct Lock {
     granted: bool,
     waiting_us: Option<i64>,
     now_us: i64,
-}
-
-#[derive(Queryable)]
-struct Session {
     pid: Option<i32>,
     user: Option<String>,
     host: Option<String>,
@@ -97,36 +87,31 @@ struct Session {
 
 impl ServerLock {
     fn session(&self) -> LockSession {
-        let (started_at, open_for) = since(self.session.started_us, self.lock.now_us);
+        let (started_at, open_for) = since(self.started_us, self.now_us);
         LockSession {
-            id: self.session.pid.map(|pid| pid.unsigned_abs().into()),
-            user: self.session.user.clone(),
-            host: self.session.host.clone(),
-            application: self
-                .session
-                .application
-                .clone()
-                .filter(|name| !name.is_empty()),
+            id: self.pid.map(|pid| pid.unsigned_abs().into()),
+            user: self.user.clone(),
+            host: self.host.clone(),
+            application: self.application.clone().filter(|name| !name.is_empty()),
             started_at,
             open_for,
         }
     }
 
     fn waiter(&self) -> LockWaiter {
-        LockWaiter::new(self.session(), self.lock.waiting_us, self.lock.now_us)
+        LockWaiter::new(self.session(), self.waiting_us, self.now_us)
     }
 
-    /// Whether the session may wait for an object lock, and not for a row of the application. The query is empty while the
-    /// session has `track_activities` off.
+    /// Whether the session may wait for an object lock, and not for a row of the application. Without `track_activities` the query
+    /// is empty.
     fn may_wait_for_object(&self) -> bool {
-        self.session
-            .query
+        self.query
             .as_deref()
             .is_none_or(|query| query.is_empty() || query == HIDDEN || query.contains(FUNCTIONS))
     }
 
     fn requested(&self) -> Option<String> {
-        let (_, arguments) = self.session.query.as_deref()?.split_once(ACQUIRE_ONE)?;
+        let (_, arguments) = self.query.as_deref()?.split_once(ACQUIRE_ONE)?;
         read_from_postgres(arguments)
     }
 }
@@ -137,7 +122,7 @@ pub(crate) async fn held_locks(conn: &mut impl On<Pg>) -> Result<Vec<HeldObjectL
     }
     let rows: Vec<ServerLock> = autocommit_retry!(conn, conn.load(ServerLocks {}).await)?;
     // The server shows the keys as numbers without a sign.
-    let keys: HashSet<i32> = rows.iter().filter_map(|row| key(&row.lock)).collect();
+    let keys: HashSet<i32> = rows.iter().filter_map(key).collect();
     let ids = if keys.is_empty() {
         Some(HashMap::new())
     } else {
@@ -146,7 +131,7 @@ pub(crate) async fn held_locks(conn: &mut impl On<Pg>) -> Result<Vec<HeldObjectL
     Ok(combine(&rows, ids.as_ref()))
 }
 
-fn key(lock: &Lock) -> Option<i32> {
+fn key(lock: &ServerLock) -> Option<i32> {
     let key = u32::try_from(lock.key?).ok()?;
     Some(i32::from_ne_bytes(key.to_ne_bytes()))
 }
@@ -158,72 +143,48 @@ async fn ids(conn: &mut impl On<Pg>, keys: &[i32]) -> Result<Option<HashMap<i32,
     if own_transaction {
         begin(conn, &sql::BEGIN).await?;
     }
-    let started = Instant::now();
-    let read = match conn.batch(SAVEPOINT).await {
-        Ok(()) => conn.load(ids_of(keys)).await,
-        Err(error) => Err(error),
+    let begun = Nowait {
+        own_transaction,
+        since: Instant::now(),
+        timeout: LOCK_TIMEOUT,
     };
-    let table_is_locked = read
-        .as_ref()
-        .is_err_and(|error| is_own_lock_timeout(error, started, LOCK_TIMEOUT));
-    let ended = if own_transaction {
-        conn.roll_back().await
-    } else {
-        conn.batch(sql::ROLLBACK_TO_SAVEPOINT).await
-    };
-    match read {
-        Err(_) if table_is_locked => {
-            ended?;
-            Ok(None)
-        }
-        Err(error) => Err(error.into()),
-        Ok(ids) => {
-            ended?;
-            let ids: Vec<(i32, String)> = ids;
-            Ok(Some(ids.into_iter().collect()))
-        }
-    }
-}
-
-#[diesel::dsl::auto_type]
-fn ids_of<'a>(keys: &'a [i32]) -> _ {
-    diesel_locks_objects::table
+    let of_keys = diesel_locks_objects::table
         .filter(dsl::kept)
         .filter(dsl::advisory_key.eq_any(keys))
-        .select((dsl::advisory_key, dsl::id))
+        .select((dsl::advisory_key, dsl::id));
+    let read = match conn.batch(SAVEPOINT).await {
+        Ok(()) => conn.load(of_keys).await,
+        Err(error) => Err(error),
+    };
+    let ids: Option<Vec<(i32, String)>> = end_nowait(conn, begun, read).await?;
+    Ok(ids.map(|ids| ids.into_iter().collect()))
 }
 
 fn combine(rows: &[ServerLock], ids: Option<&HashMap<i32, String>>) -> Vec<HeldObjectLock> {
     let mut locks = Locks::default();
     let mut of_key = HashMap::new();
-    for row in rows.iter().filter(|row| row.lock.granted) {
-        if let Some(key) = key(&row.lock) {
+    let (granted, waiting): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.granted);
+    for row in &granted {
+        if let Some(key) = key(row) {
             let id = ids.and_then(|ids| ids.get(&key)).cloned();
             if id.is_none() && ids.is_some() {
-                let transaction = row.lock.transaction.clone();
+                let transaction = row.transaction.clone();
                 *locks.uncommitted.entry(transaction).or_default() += 1;
             }
-            let position = locks.lock(row, id);
-            of_key.insert(key, position);
+            of_key.insert(key, locks.lock(row, id));
         }
     }
-    for row in rows.iter().filter(|row| !row.lock.granted) {
-        if let Some(position) = key(&row.lock).and_then(|key| of_key.get(&key)) {
+    for row in &waiting {
+        if let Some(position) = key(row).and_then(|key| of_key.get(&key)) {
             locks.held[*position].waiters.push(row.waiter());
         }
     }
     // Those for which a session waits that inserts the same row.
-    let numbered = |row: &&ServerLock| row.lock.number.is_some();
-    let of_number: HashMap<_, _> = rows
-        .iter()
-        .filter(numbered)
-        .filter(|row| row.lock.granted)
-        .map(|row| (row.lock.number, row))
-        .collect();
-    for row in rows.iter().filter(numbered) {
-        if !row.lock.granted
-            && row.may_wait_for_object()
-            && let Some(holder) = of_number.get(&row.lock.number)
+    let numbered = granted.iter().filter_map(|row| Some((row.number?, *row)));
+    let of_number: HashMap<i64, &ServerLock> = numbered.collect();
+    for row in &waiting {
+        if row.may_wait_for_object()
+            && let Some(holder) = row.number.and_then(|number| of_number.get(&number))
         {
             let position = locks.waited_for(holder, row.requested());
             locks.held[position].waiters.push(row.waiter());
@@ -231,13 +192,13 @@ fn combine(rows: &[ServerLock], ids: Option<&HashMap<i32, String>>) -> Vec<HeldO
     }
     // The other transactions that have written to the table, unless they wait for an object: they may have found the row
     // of another one before they could insert theirs.
-    let waiting: HashSet<&str> = rows
+    let waiting: HashSet<&str> = waiting
         .iter()
-        .filter(|row| !row.lock.granted && row.may_wait_for_object())
-        .map(|row| row.lock.transaction.as_str())
+        .filter(|row| row.may_wait_for_object())
+        .map(|row| row.transaction.as_str())
         .collect();
     for row in of_number.values() {
-        let transaction = row.lock.transaction.as_str();
+        let transaction = row.transaction.as_str();
         if !waiting.contains(transaction) && !locks.holders.contains(transaction) {
             locks.lock(row, None);
         }
@@ -258,7 +219,7 @@ impl Locks {
     /// [`lock`](Self::lock) for a session that waits until the transaction has inserted or deleted the row of this id. It
     /// may be the row of the transaction's only kept lock without an id.
     fn waited_for(&mut self, holder: &ServerLock, id: Option<String>) -> usize {
-        let transaction = holder.lock.transaction.clone();
+        let transaction = holder.transaction.clone();
         let (unnamed, named) = ((transaction.clone(), None), (transaction, id));
         if named.1.is_some()
             && self.uncommitted.get(&named.0) == Some(&1)
@@ -273,7 +234,7 @@ impl Locks {
     }
 
     fn lock(&mut self, holder: &ServerLock, id: Option<String>) -> usize {
-        let transaction = holder.lock.transaction.clone();
+        let transaction = holder.transaction.clone();
         self.holders.insert(transaction.clone());
         let held = &mut self.held;
         *self

@@ -62,10 +62,7 @@ statement! {
          || pg_get_function_result(f.oid) FROM pg_catalog.pg_proc AS f \
          WHERE f.proname LIKE 'diesel\\_locks\\_%' AND pg_function_is_visible(f.oid)"
     }
-}
 
-statement! {
-    Pg;
     /// Puts the schema in which the session finds tables of this crate first in its `search_path`, until the transaction ends.
     /// If it finds none, the first schema stays where it is. Returns whether the user may read Diesel's table there (NULL if
     /// there is none), and may create tables (NULL if there is no schema).
@@ -128,8 +125,7 @@ async fn plan_once(conn: &mut impl On<Pg>) -> Result<(Plan, Option<bool>), Error
     Ok((Plan::new(conn, &parts, records).await?, may_create))
 }
 
-/// The name of a database that speaks PostgreSQL's protocol but takes writes on several nodes. These have no advisory
-/// locks, or only in some versions.
+/// The name of a database with PostgreSQL's protocol and several writers. It has no advisory locks, or in some versions only.
 fn cluster_of(version: &str) -> Option<&'static str> {
     if version.starts_with("CockroachDB") {
         Some("CockroachDB")

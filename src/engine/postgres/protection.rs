@@ -7,7 +7,7 @@ use diesel::prelude::*;
 use diesel::sql_types::{Bool, Text};
 
 use crate::engine::ending::autocommit_retry;
-use crate::engine::postgres::slots::{begin_nowait, end_nowait};
+use crate::engine::postgres::slots::{Nowait, begin_nowait, end_nowait};
 use crate::engine::slot_queries::{by_key, lock_fence_floor};
 use crate::engine::slots::Expiry;
 use crate::engine::tables::{FENCES, Named, SLOTS, diesel_locks_slots as slots, protected};
@@ -77,30 +77,24 @@ pub(crate) async fn ensure_floor_is_lockable(conn: &mut impl On<Pg>) -> Result<(
     }
     let begun = begin_nowait(conn).await?;
     let locked: QueryResult<Vec<i64>> = conn.load(lock_fence_floor().no_wait()).await;
-    let locked = unless_locked(locked.map(|rows| rows.is_empty()));
-    match end_nowait(conn, begun, locked).await? {
-        Some(true) => Err(protected(FENCES)),
-        _ => Ok(()),
-    }
+    let hidden = locked.map(|rows| rows.is_empty());
+    end_visible(conn, begun, FENCES, hidden).await
 }
 
-/// Fails if the first of these slots is visible and can't be locked, but no session has locked it.
+/// Fails if the slot is visible and can't be locked, but no session has locked it; and if no slot is visible.
 pub(crate) async fn ensure_slot_is_lockable(
     conn: &mut impl On<Pg>,
-    slots: Vec<(String, i32)>,
+    slot: Option<(String, i32)>,
 ) -> Result<(), Error> {
-    let Some((name, number)) = slots.first() else {
+    let Some((name, number)) = slot else {
         return ensure_visible(conn, SLOTS, false).await;
     };
     if !is_active(conn, SLOTS).await? {
         return Ok(());
     }
     let begun = begin_nowait(conn).await?;
-    let hidden = unless_locked(is_hidden_from_locks(conn, name, *number).await);
-    match end_nowait(conn, begun, hidden).await? {
-        Some(true) => Err(protected(SLOTS)),
-        _ => Ok(()),
-    }
+    let hidden = is_hidden_from_locks(conn, &name, number).await;
+    end_visible(conn, begun, SLOTS, hidden).await
 }
 
 async fn is_active(conn: &mut impl On<Pg>, table: &'static str) -> Result<bool, Error> {
@@ -108,11 +102,20 @@ async fn is_active(conn: &mut impl On<Pg>, table: &'static str) -> Result<bool, 
     autocommit_retry!(conn, conn.get_result(active()).await)
 }
 
-/// `false` if another session has locked the row.
-fn unless_locked(hidden: QueryResult<bool>) -> QueryResult<bool> {
-    match hidden {
+/// [`end_nowait`], which fails if the row is hidden, and not if another session has locked it.
+async fn end_visible(
+    conn: &mut impl On<Pg>,
+    begun: Nowait,
+    table: &'static str,
+    hidden: QueryResult<bool>,
+) -> Result<(), Error> {
+    let hidden = match hidden {
         Err(error) if classify(&error) == ErrorClass::LockNotAvailable => Ok(false),
         hidden => hidden,
+    };
+    match end_nowait(conn, begun, hidden).await? {
+        Some(true) => Err(protected(table)),
+        _ => Ok(()),
     }
 }
 

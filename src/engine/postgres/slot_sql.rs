@@ -1,25 +1,31 @@
-//! PostgreSQL's statements for slots. Raw SQL where the DSL lacks a function, arrays as tables or locks in a subquery.
+//! PostgreSQL's statements for slots. Raw SQL where the DSL lacks a function, arrays as tables or locks in a subquery. Adds and
+//! removes slots, and raises the floor of all fences, which a session locks meanwhile.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use diesel::QueryResult;
-use diesel::dsl::auto_type;
+use diesel::dsl::{auto_type, select};
 use diesel::pg::Pg;
 use diesel::prelude::{ExpressionMethods, QueryDsl};
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::sql_types::{Array, BigInt, Binary, Bool, Integer, Nullable, Text};
 
 use crate::engine::clock::{Clock, DbNow, LeaseRemaining};
-use crate::engine::postgres::{is_own_lock_timeout, sql};
-use crate::engine::slot_queries::{Key, Release, ReleaseUnused, Unexpired};
-use crate::engine::slots::LeaseRequest;
-use crate::engine::tables::{Named, diesel_locks_slots as slots};
+use crate::engine::ending::autocommit_retry;
+use crate::engine::operations::SemaphoreBackend;
+use crate::engine::postgres::{PostgresEngine, begin, is_own_lock_timeout, sql};
+use crate::engine::slot_queries::{self, Key, Release, ReleaseUnused, Unexpired, lock_fence_floor};
+use crate::engine::slots::{
+    BATCH_SIZE, BatchOutcome, Grant, LeaseRequest, RaiseOutcome, slots_to_add, slots_to_delete,
+};
+use crate::engine::tables::{FENCES, Named, SLOTS, assert_changed, diesel_locks_slots as slots};
 use crate::error::limits::FEW_SLOTS;
-use crate::link::On;
 use crate::link::raw_sql::{push, statement};
-use crate::values::fence::{NUMBER_BITS, UNIT_US};
+use crate::link::{self, On};
+use crate::values::fence::{self, NUMBER_BITS, UNIT_US};
 use crate::values::lease::RenewalRequest;
+use crate::{Error, Semaphore};
 
 impl Clock for Pg {
     const NOW: &'static str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
@@ -82,7 +88,7 @@ pub(crate) async fn acquire_slot(
     request: Option<&LeaseRequest<'_>>,
     filter: &SlotFilter<'_>,
 ) -> QueryResult<i64> {
-    let acquire = diesel::select(diesel_locks_acquire_slot(
+    let acquire = select(diesel_locks_acquire_slot(
         filter.semaphore,
         filter.permits,
         filter.first,
@@ -105,7 +111,7 @@ pub(crate) async fn acquire_slot_in_transaction(
     request: &LeaseRequest<'_>,
     filter: &SlotFilter<'_>,
 ) -> QueryResult<i64> {
-    let acquire = diesel::select(diesel_locks_acquire_slot_in_transaction(
+    let acquire = select(diesel_locks_acquire_slot_in_transaction(
         filter.semaphore,
         filter.permits,
         filter.first,
@@ -120,14 +126,8 @@ pub(crate) async fn acquire_slot_in_transaction(
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acquired {
-    /// A slot was leased. The last bits of the fence are its number.
-    Leased {
-        number: i32,
-        fence: i64,
-    },
-    Locked {
-        number: i32,
-    },
+    /// A slot was leased, and the last bits of the fence are its number; or was locked, and the fence is 0.
+    Granted(Grant),
     TableLocked,
     UnsuitableIsolation(&'static str),
     Refused {
@@ -143,13 +143,10 @@ const TABLE_LOCKED: i64 = -1;
 pub(crate) fn decode(answer: i64) -> Option<Acquired> {
     const FIRST_FENCE: i64 = 1 << NUMBER_BITS;
     Some(match answer {
-        1..FIRST_FENCE => Acquired::Locked {
-            number: i32::try_from(answer).ok()?,
-        },
-        FIRST_FENCE.. => Acquired::Leased {
+        1.. => Acquired::Granted(Grant {
             number: i32::try_from(answer & (FIRST_FENCE - 1)).ok()?,
-            fence: answer,
-        },
+            fence: if answer < FIRST_FENCE { 0 } else { answer },
+        }),
         TABLE_LOCKED => Acquired::TableLocked,
         -2 => Acquired::UnsuitableIsolation("repeatable read"),
         -3 => Acquired::UnsuitableIsolation("serializable"),
@@ -187,19 +184,6 @@ pub(crate) fn first_slot<'a>(name: Named<'a>) -> _ {
         .select((slots::fence, slots::acquired_us, slots::hold_until_us, left))
 }
 
-/// The free slots, without those that a session has locked to acquire them or to renew an expired lease. Shared locks,
-/// of other sessions that search or that pin their slots, do not conflict.
-#[auto_type]
-pub(crate) fn free_and_unlocked<'a>(name: Named<'a>) -> _ {
-    let now: DbNow = DbNow {};
-    slots::table
-        .filter(slots::name.eq(name))
-        .filter(slots::expires_us.le(now))
-        .select(slots::number)
-        .for_share()
-        .skip_locked()
-}
-
 #[auto_type]
 pub(crate) fn any_free() -> _ {
     let now: DbNow = DbNow {};
@@ -211,8 +195,7 @@ pub(crate) fn any_free() -> _ {
 
 statement! {
     Pg;
-    /// Locks the slot so that it can't be granted to another holder, but can be renewed and released. Raw because of
-    /// the condition on the fence.
+    /// Locks the slot against another grant, but not against a renewal or release. Raw because of the condition on the fence.
     Pin<'a> { key: Key<'a> } -> Integer,
     |self| { "SELECT number FROM diesel_locks_slots"; [&self.key]; " FOR KEY SHARE" }
 }
@@ -296,27 +279,138 @@ statement! {
          SELECT token, expires_us - "; {Pg::NOW};
         " FROM mine WHERE token NOT IN (SELECT token FROM renewed)";
     }
-}
 
-statement! {
-    Pg;
     ReleaseBatch<'a> { asked: Asked<'a> } -> Binary,
     |self| {
         [&self.asked]; "freed AS (UPDATE diesel_locks_slots"; [&Release]; {OF_LOCKED}; {NOT_RELEASED}
     }
-}
 
-statement! {
-    Pg;
     ReleaseUnusedBatch<'a> { asked: Asked<'a> } -> Binary,
     |self| {
         [&self.asked]; "freed AS (UPDATE diesel_locks_slots"; [&ReleaseUnused]; {OF_LOCKED}; {NOT_RELEASED}
     }
 }
 
+pub(crate) async fn add_slots(
+    conn: &mut impl On<Pg>,
+    semaphore: &Semaphore,
+    block: bool,
+) -> QueryResult<BatchOutcome> {
+    let (name, permits) = (Named(semaphore.name()), semaphore.permits_i32());
+    let floor: Option<i64> = if block {
+        conn.get_optional(lock_fence_floor()).await?
+    } else {
+        conn.get_optional(lock_fence_floor().skip_locked()).await?
+    };
+    let Some(fence) = floor else {
+        return Ok(if floor_exists(conn).await? {
+            BatchOutcome::Contended
+        } else {
+            BatchOutcome::NoFenceFloor
+        });
+    };
+    let last = conn.get_optional(slot_queries::last_number(name)).await?;
+    let numbers = slots_to_add(last, permits);
+    let is_last = *numbers.end() == permits;
+    if !numbers.is_empty() {
+        let insert = slot_queries::insert_slots(name, numbers, fence);
+        assert_changed(conn.execute(insert).await?, SLOTS)?;
+    }
+    Ok(if is_last {
+        BatchOutcome::Complete
+    } else {
+        BatchOutcome::Partial
+    })
+}
+
+pub(crate) async fn floor_is_locked(conn: &mut impl On<Pg>) -> QueryResult<bool> {
+    let free: Option<i64> = conn.get_optional(lock_fence_floor().skip_locked()).await?;
+    Ok(free.is_none() && floor_exists(conn).await?)
+}
+
+async fn floor_exists(conn: &mut impl On<Pg>) -> QueryResult<bool> {
+    let floor: Option<i64> = conn.get_optional(slot_queries::fence_floor()).await?;
+    Ok(floor.is_some())
+}
+
+pub(crate) async fn largest_fence(conn: &mut impl On<Pg>) -> QueryResult<i64> {
+    let last: Option<i64> = conn.get_result(slot_queries::last_fence()).await?;
+    let clock = select((DbNow {}, diesel_locks_timeline_us()));
+    let (now_us, timeline_us): (i64, i64) = conn.get_result(clock).await?;
+    Ok(last.unwrap_or(0).max(fence::at(now_us + timeline_us)))
+}
+
+pub(crate) async fn raise(conn: &mut impl On<Pg>, by: Duration) -> QueryResult<RaiseOutcome> {
+    let Some(floor) = conn.get_optional(lock_fence_floor()).await? else {
+        return Ok(RaiseOutcome::NoFenceFloor);
+    };
+    let last = largest_fence(conn).await?.max(floor);
+    let Some(raised) = fence::raised(last, by) else {
+        return Ok(RaiseOutcome::TooLarge);
+    };
+    if raised > floor {
+        let set = slot_queries::set_fence_floor(raised);
+        assert_changed(conn.execute(set).await?, FENCES)?;
+    }
+    Ok(RaiseOutcome::RaisedTo(raised))
+}
+
+pub(crate) async fn purge(conn: &mut impl On<Pg>, age_us: i64) -> Result<usize, Error> {
+    let semaphores: Vec<(String, Option<i32>)> =
+        autocommit_retry!(conn, conn.load(slot_queries::registered()).await)?;
+    let mut purged = 0;
+    for (name, permits) in semaphores {
+        loop {
+            begin(conn, &sql::BEGIN).await?;
+            let removed = delete_last(conn, Named(&name), age_us, permits.unwrap_or(0)).await;
+            match link::end(conn, removed).await? {
+                None => PostgresEngine(conn).create_fence_floor().await?,
+                Some(0) => break,
+                Some(removed) => purged += removed,
+            }
+        }
+    }
+    Ok(purged)
+}
+
+/// Returns how many slots were deleted, or `None` when the row of `diesel_locks_fences` is missing.
+async fn delete_last(
+    conn: &mut impl On<Pg>,
+    name: Named<'_>,
+    age_us: i64,
+    permits: i32,
+) -> QueryResult<Option<usize>> {
+    let Some(floor) = conn.get_optional(lock_fence_floor()).await? else {
+        return Ok(None);
+    };
+    let last = conn.get_optional(slot_queries::last_number(name)).await?;
+    let retained = slot_queries::last_retained(name, age_us, permits);
+    let retained: Option<i32> = conn.get_optional(retained).await?;
+    let free = slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::number.gt(retained.unwrap_or(0)))
+        .filter(slots::expires_us.le(DbNow {}))
+        .order(slots::number.desc())
+        .limit(BATCH_SIZE.into())
+        .select((slots::number, slots::fence))
+        .for_update()
+        .skip_locked();
+    let Some(deletion) = slots_to_delete(last, &conn.load(free).await?, floor) else {
+        return Ok(Some(0));
+    };
+    if deletion.fence > floor {
+        let raise = slot_queries::set_fence_floor(deletion.fence);
+        assert_changed(conn.execute(raise).await?, FENCES)?;
+    }
+    let delete = slot_queries::delete_above(name, deletion.above);
+    let deleted = conn.execute(delete).await?;
+    assert_changed(deleted, SLOTS)?;
+    Ok(Some(deleted))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Acquired, decode};
+    use super::{Acquired, Grant, decode};
 
     #[test]
     fn answers_are_decoded_as_the_migration_encodes_them() {
@@ -329,9 +423,10 @@ mod tests {
         let serializable = Acquired::UnsuitableIsolation("serializable");
         assert_eq!(decode(-3), Some(serializable));
         let number = 100_000;
-        assert_eq!(decode(100_000), Some(Acquired::Locked { number }));
+        let granted = |fence| Some(Acquired::Granted(Grant { number, fence }));
+        assert_eq!(decode(100_000), granted(0));
         let fence = (27_589_000_000_000 << 17) + 100_000;
-        assert_eq!(decode(fence), Some(Acquired::Leased { number, fence }));
+        assert_eq!(decode(fence), granted(fence));
         assert_eq!(decode(0), None);
         assert_eq!(decode(i64::MIN), None);
     }

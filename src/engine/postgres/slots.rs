@@ -1,5 +1,4 @@
-//! Slots of semaphores on PostgreSQL. One call of a function finds a free slot that is not locked and acquires it, or
-//! returns why there is none.
+//! Slots of semaphores on PostgreSQL. One call of a function acquires a free slot, or returns why there is none.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -15,12 +14,10 @@ use crate::engine::operations::SemaphoreBackend;
 use crate::engine::postgres::protection::{
     ensure_changed, ensure_floor_is_lockable, ensure_slot_is_lockable, ensure_visible,
 };
-use crate::engine::postgres::slot_resize::{
-    add_slots, floor_is_locked, largest_fence, purge, raise,
-};
 use crate::engine::postgres::slot_sql::{
     self, Acquired, Asked, LOCK_TIMEOUT, ReleaseBatch, ReleaseUnusedBatch, RenewBatch,
-    UnexpiredAsync, acquire_slot, acquire_slot_in_transaction,
+    UnexpiredAsync, acquire_slot, acquire_slot_in_transaction, add_slots, floor_is_locked,
+    largest_fence, purge, raise,
 };
 use crate::engine::postgres::{
     PostgresEngine, begin, is_own_lock_timeout, sql, unsuitable_isolation,
@@ -30,7 +27,7 @@ use crate::engine::slot_queries::{
     list_held, list_semaphores, update_slot,
 };
 use crate::engine::slots::{
-    AttemptContext, AttemptOutcome, BatchOutcome, Expiry, Grant, HeldRow, HeldSlot, LeaseRequest,
+    AttemptContext, AttemptOutcome, BatchOutcome, Expiry, HeldRow, HeldSlot, LeaseRequest,
     RaiseOutcome, ReleaseKind, SemaphoreRow, classify_refusal, lowest_grantable, renewed,
 };
 use crate::engine::tables::{
@@ -69,8 +66,8 @@ impl<C: On<Pg>> SemaphoreBackend for PostgresEngine<'_, C> {
         };
         if let Err(Error::UntrackedTransaction { .. }) = &row {
             let (name, token) = (request.semaphore.name(), &request.token);
-            let undo = release_unused_statement(name, token);
-            if let Err(error) = conn.batch(&undo).await {
+            let undo = self.release_unused_statement(name, token);
+            if let Err(error) = self.0.batch(&undo).await {
                 tracing::debug!(%error, "the application's transaction has failed");
             }
         }
@@ -189,7 +186,10 @@ impl<C: On<Pg>> SemaphoreBackend for PostgresEngine<'_, C> {
     }
 
     fn release_unused_statement(&self, semaphore: &str, token: &[u8]) -> String {
-        release_unused_statement(semaphore, token)
+        let mut name = String::new();
+        literal::push_for_postgres(&mut name, semaphore);
+        let token = literal::hexadecimal(token);
+        ReleaseUnused::text::<Pg>(&name, &format!("decode('{token}', 'hex')"))
     }
 
     async fn release_unused(&mut self, slot: &Slot) -> Result<usize, Error> {
@@ -202,8 +202,7 @@ impl<C: On<Pg>> SemaphoreBackend for PostgresEngine<'_, C> {
 
     async fn pin(&mut self, slot: &Slot) -> Result<bool, Error> {
         let key = Key::of(slot, true);
-        let pin = slot_sql::Pin { key };
-        let pinned: Option<i32> = self.0.get_optional(pin).await?;
+        let pinned: Option<i32> = self.0.get_optional(slot_sql::Pin { key }).await?;
         let pinned = usize::from(pinned.is_some());
         Ok(ensure_changed(self.0, slot, Expiry::IncludeExpired, pinned).await? > 0)
     }
@@ -254,10 +253,8 @@ impl<C: On<Pg>> SemaphoreBackend for PostgresEngine<'_, C> {
         if released == 0 {
             let held: Vec<(i32, bool)> =
                 autocommit_retry!(conn, conn.load(held_numbers(semaphore)).await)?;
-            let held = held
-                .into_iter()
-                .map(|(number, _)| (name.to_owned(), number));
-            ensure_slot_is_lockable(conn, held.collect()).await?;
+            let first = held.first().map(|(number, _)| (name.to_owned(), *number));
+            ensure_slot_is_lockable(conn, first).await?;
         }
         Ok(released)
     }
@@ -266,7 +263,7 @@ impl<C: On<Pg>> SemaphoreBackend for PostgresEngine<'_, C> {
         let purged = purge(self.0, age_us).await?;
         if purged == 0 {
             let free = autocommit_retry!(self.0, self.0.load(slot_sql::any_free()).await)?;
-            ensure_slot_is_lockable(self.0, free).await?;
+            ensure_slot_is_lockable(self.0, free.into_iter().next()).await?;
         }
         Ok(purged)
     }
@@ -301,20 +298,13 @@ impl<C: On<Pg>> SemaphoreBackend for PostgresEngine<'_, C> {
     }
 }
 
-fn release_unused_statement(semaphore: &str, token: &[u8]) -> String {
-    let mut name = String::new();
-    literal::push_for_postgres(&mut name, semaphore);
-    let token = literal::hexadecimal(token);
-    ReleaseUnused::text::<Pg>(&name, &format!("decode('{token}', 'hex')"))
-}
-
 pub(crate) struct Nowait {
-    own_transaction: bool,
-    since: Instant,
+    pub(crate) own_transaction: bool,
+    pub(crate) since: Instant,
+    pub(crate) timeout: Duration,
 }
 
-/// Begins a transaction or savepoint for queries that fail instead of waiting while another session has the table locked.
-/// The limit ends with it.
+/// Begins a transaction or savepoint, in which queries fail instead of waiting while another session has the table locked.
 pub(crate) async fn begin_nowait(conn: &mut impl On<Pg>) -> Result<Nowait, Error> {
     let own_transaction = depth::depth(conn.status())? == 0;
     if own_transaction {
@@ -325,6 +315,7 @@ pub(crate) async fn begin_nowait(conn: &mut impl On<Pg>) -> Result<Nowait, Error
     Ok(Nowait {
         own_transaction,
         since: Instant::now(),
+        timeout: LOCK_TIMEOUT,
     })
 }
 
@@ -337,7 +328,7 @@ pub(crate) async fn end_nowait<T>(
     // Before the rollback, which takes time too.
     let table_is_locked = rows
         .as_ref()
-        .is_err_and(|error| is_own_lock_timeout(error, begun.since, LOCK_TIMEOUT));
+        .is_err_and(|error| is_own_lock_timeout(error, begun.since, begun.timeout));
     let ended = if begun.own_transaction {
         conn.roll_back().await
     } else {
@@ -351,18 +342,18 @@ pub(crate) async fn end_nowait<T>(
 async fn look(conn: &mut impl On<Pg>, semaphore: &Semaphore) -> QueryResult<Vec<i32>> {
     let name = Named(semaphore.name());
     let slots: i64 = conn.get_result(slot_queries::count_slots(name)).await?;
-    let free: Vec<i32> = conn.load(slot_sql::free_and_unlocked(name)).await?;
+    // Without those that a session has locked to acquire them or to renew an expired lease. Shared locks, of other
+    // sessions that search or that pin their slots, do not conflict.
+    let free = slot_queries::free(name).for_share().skip_locked();
+    let free: Vec<i32> = conn.load(free).await?;
     Ok(lowest_grantable(free, slots, semaphore.permits_i32()))
 }
 
 thread_local! {
     /// The slot that this thread acquired last, where its next search starts. It is usually free again, so threads that
     /// share a semaphore rarely compete for the same slot.
-    static LAST_ACQUIRED: Cell<i32> = Cell::new(random_first());
-}
-
-fn random_first() -> i32 {
-    i32::try_from(backoff::random_below(100)).map_or(1, |below| below + 1)
+    static LAST_ACQUIRED: Cell<i32> =
+        Cell::new(i32::try_from(backoff::random_below(100)).map_or(1, |below| below + 1));
 }
 
 fn filter<'a>(semaphore: &'a Semaphore, context: &'a AttemptContext) -> slot_sql::SlotFilter<'a> {
@@ -387,22 +378,17 @@ fn outcome(
             format!("diesel_locks_acquire_slot returned {answer}").into(),
         )
     })?;
-    let (number, fence) = match acquired {
-        Acquired::Leased { number, fence } => (number, fence),
-        Acquired::Locked { number } => (number, 0),
-        Acquired::TableLocked => return Ok(AttemptOutcome::TableLocked),
+    Ok(match acquired {
+        Acquired::Granted(grant) => {
+            LAST_ACQUIRED.set(grant.number);
+            AttemptOutcome::Granted(grant)
+        }
+        Acquired::TableLocked => AttemptOutcome::TableLocked,
         Acquired::UnsuitableIsolation(level) => {
             return Err(unsuitable_isolation(semaphore.slot_resource(), level));
         }
         Acquired::Refused { slots, any_free } => {
-            return Ok(classify_refusal(
-                Some(slots),
-                semaphore.permits_i32(),
-                any_free,
-                context,
-            ));
+            classify_refusal(Some(slots), semaphore.permits_i32(), any_free, context)
         }
-    };
-    LAST_ACQUIRED.set(number);
-    Ok(AttemptOutcome::Granted(Grant { number, fence }))
+    })
 }

@@ -37,15 +37,13 @@ pub(crate) const MIGRATIONS_KEY: i64 = i64::from_be_bytes(*b"diesel-l");
 /// The first key of each kept row's advisory lock: the table's OID, as in the migration.
 const ADVISORY_CLASS: &str = "'diesel_locks_objects'::regclass::integer";
 
-/// The `statement_timeout` in milliseconds of the last attempt, when the time is up: far more than acquiring free locks
-/// takes. Without it the attempt could wait forever for a lock whose holders change faster than
-/// [`nowait_lock_timeout`].
+/// The `statement_timeout` in milliseconds of the last attempt, when the time is up: far more than acquiring free locks takes.
+/// Without it the attempt could wait forever for a lock whose holders change faster than [`nowait_lock_timeout`].
 fn grace_ms(ids: usize) -> i32 {
     i32::try_from(ids).map_or(i32::MAX, |ids| ids.saturating_add(200))
 }
 
-/// The `lock_timeout` of the last attempt, when the time is up: as in `diesel_locks_try_acquire`, and less with many
-/// ids, because it counts for each.
+/// The `lock_timeout` of the last attempt: as in `diesel_locks_try_acquire`, and less with many ids, for each of which it counts.
 pub(crate) fn nowait_lock_timeout(ids: usize) -> Duration {
     Duration::from_millis((200 / ids.max(1)).clamp(1, 10) as u64)
 }
@@ -63,16 +61,14 @@ const SET_MARK: &str = "SET LOCAL diesel_locks.started = 'started'";
 const ASSERT_MARKED: &str =
     "SELECT current_setting('diesel_locks.' || current_setting('diesel_locks.started'))";
 
-/// READ COMMITTED whatever the session's default: at a higher level the closure would read from a snapshot taken before
-/// the wait.
+/// READ COMMITTED, because at a higher level the closure would read from a snapshot taken before the wait.
 pub(crate) static BEGIN_UNMARKED: LazyLock<String> =
     LazyLock::new(|| format!("{BEGIN_TRACKED}, ISOLATION LEVEL READ COMMITTED; {ASSERT_BEGUN}"));
 
 pub(crate) static BEGIN: LazyLock<String> =
     LazyLock::new(|| format!("{}; {SET_MARK}", *BEGIN_UNMARKED));
 
-/// COMMIT is not run in a transaction that has failed, which it would roll back with success, or that this crate has not
-/// started.
+/// COMMIT is not run in a transaction that has failed, which it would roll back, or that this crate has not started.
 pub(crate) static COMMIT: LazyLock<String> = LazyLock::new(|| format!("{ASSERT_MARKED}; COMMIT"));
 
 /// ROLLBACK is not run in such a transaction either.
@@ -98,20 +94,17 @@ pub(crate) fn begin(transaction: &TransactionOptions) -> String {
         BEGIN_TRACKED
     });
     if let Some(level) = transaction.isolation {
-        sql.push_str(", ISOLATION LEVEL ");
-        sql.push_str(level.sql());
+        let _ = write!(sql, ", ISOLATION LEVEL {}", level.sql());
     }
     match transaction.access {
         Some(Access::ReadOnly) => sql.push_str(", READ ONLY"),
         Some(Access::ReadWrite) => sql.push_str(", READ WRITE"),
         None => {}
     }
-    sql.push_str("; ");
     if transaction.isolation == Some(IsolationLevel::ReadCommitted) {
-        sql.push_str(ASSERT_BEGUN);
-        sql.push_str("; ");
+        let _ = write!(sql, "; {ASSERT_BEGUN}");
     }
-    sql.push_str(SET_MARK);
+    let _ = write!(sql, "; {SET_MARK}");
     sql
 }
 
@@ -151,8 +144,7 @@ pub(crate) fn free_kept(limit: i64) -> _ {
         .limit(limit)
 }
 
-/// By id and key: another session may have purged the row before its key was locked, and a new row with the same id has
-/// another key.
+/// By id and key: the row may have been purged before its key was locked, and a new row with the same id has another key.
 #[auto_type]
 pub(crate) fn of_keys<'a>(ids: &'a [Named<'a>], keys: &'a [i32]) -> _ {
     diesel_locks_objects::table
@@ -172,26 +164,22 @@ statement! {
 
 /// BEGIN and the locks in one message of the simple protocol, which has no bound values.
 pub(crate) fn begin_and_acquire(request: &Request) -> String {
-    let mut sql = format!("{}; ", *BEGIN);
-    push_acquire_with_timeout(&mut sql, request);
-    sql
+    format!("{}; {}", *BEGIN, acquire_in_time(request))
 }
 
 /// The locks in an open transaction, in one message with a savepoint, to which the caller rolls back after an error.
 pub(crate) fn acquire_in_savepoint(request: &Request) -> String {
-    let mut sql = "SAVEPOINT diesel_locks; ".to_owned();
-    push_acquire_with_timeout(&mut sql, request);
-    sql.push_str("; RELEASE SAVEPOINT diesel_locks");
-    sql
+    let acquire = acquire_in_time(request);
+    format!("SAVEPOINT diesel_locks; {acquire}; RELEASE SAVEPOINT diesel_locks")
 }
 
 /// Limits the wait by `statement_timeout`, which counts the whole statement, and not by `lock_timeout`, which starts again with
 /// each holder. When the time is up, sets both: the statement then acquires free locks even on a slow server, but does not wait
 /// for holders.
-fn push_acquire_with_timeout(sql: &mut String, request: &Request) {
+fn acquire_in_time(request: &Request) -> String {
+    let acquire = acquire_as_text(request);
     let Wait::AtMost(_) = request.wait else {
-        push_acquire(sql, request);
-        return;
+        return acquire;
     };
     let (limit, lock_limit) = match request.remaining_millis().unwrap_or(i32::MAX) {
         0 => (
@@ -208,39 +196,29 @@ fn push_acquire_with_timeout(sql: &mut String, request: &Request) {
     );
     // The values are read before they are set: PostgreSQL evaluates a select list from left to right
     // (test `session_limits_are_restored_after_a_wait`).
-    let _ = write!(
-        sql,
+    format!(
         "SELECT set_config('diesel_locks.statement_timeout', current_setting('statement_timeout'), true), \
          set_config('diesel_locks.lock_timeout', current_setting('lock_timeout'), true), \
          set_config('lock_timeout', '{lock_limit}', true), \
-         set_config('statement_timeout', {limit}, true); "
-    );
-    push_acquire(sql, request);
-    sql.push_str(
-        "; SELECT set_config('statement_timeout', current_setting('diesel_locks.statement_timeout'), true), \
-         set_config('lock_timeout', current_setting('diesel_locks.lock_timeout'), true)",
-    );
+         set_config('statement_timeout', {limit}, true); {acquire}; \
+         SELECT set_config('statement_timeout', current_setting('diesel_locks.statement_timeout'), true), \
+         set_config('lock_timeout', current_setting('diesel_locks.lock_timeout'), true)"
+    )
 }
 
-fn push_acquire(sql: &mut String, request: &Request) {
-    if let [id] = request.ids.as_slice() {
-        sql.push_str("SELECT diesel_locks_acquire_one(");
-        literal::push_for_postgres(sql, id.as_str());
-    } else {
-        sql.push_str("SELECT diesel_locks_acquire(ARRAY[");
-        for (position, id) in request.ids.iter().enumerate() {
-            if position > 0 {
-                sql.push_str(", ");
-            }
-            literal::push_for_postgres(sql, id.as_str());
+fn acquire_as_text(request: &Request) -> String {
+    let mut ids = String::new();
+    for (position, id) in request.ids.iter().enumerate() {
+        if position > 0 {
+            ids.push_str(", ");
         }
-        sql.push_str("]::text[]");
+        literal::push_for_postgres(&mut ids, id.as_str());
     }
-    sql.push_str(if request.is_kept() {
-        ", true)"
-    } else {
-        ", false)"
-    });
+    let kept = request.is_kept();
+    match request.ids.len() {
+        1 => format!("SELECT diesel_locks_acquire_one({ids}, {kept})"),
+        _ => format!("SELECT diesel_locks_acquire(ARRAY[{ids}]::text[], {kept})"),
+    }
 }
 
 #[cfg(test)]

@@ -1,32 +1,36 @@
-//! Slots of semaphores on SQLite. A read without the write lock tells whether a slot is free, and only then a write
-//! transaction leases one.
+//! Slots of semaphores on SQLite. A read tells whether a slot is free, and only then a write transaction leases one.
 
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use diesel::prelude::QueryDsl;
+use diesel::QueryResult;
+use diesel::dsl::auto_type;
+use diesel::prelude::{ExpressionMethods, QueryDsl};
+use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 use diesel::sqlite::Sqlite;
 
+use crate::engine::clock::{Clock, DbNow, LeaseRemaining};
 use crate::engine::literal;
 use crate::engine::operations::SemaphoreBackend;
 use crate::engine::slot_queries::{
-    self, Key, Release, ReleaseUnused, Renew, list_held, list_semaphores, update_slot,
+    self, Key, Lease, Release, ReleaseUnused, Renew, held_slots, insert_fence_floor, list_held,
+    list_semaphores, registered, set_fence_floor, update_slot,
 };
 use crate::engine::slots::{
     AttemptContext, AttemptOutcome, BatchOutcome, Expiry, Grant, HeldRow, HeldSlot, LeaseRequest,
     RaiseOutcome, ReleaseKind, SemaphoreRow, classify_refusal, lowest_grantable, renewed,
 };
-use crate::engine::sqlite::slot_sql::{self, Asked};
 use crate::engine::sqlite::write_lock::{
     Deadline, acquire_write_lock, begin_change, ensure_writer,
 };
 use crate::engine::sqlite::{SqliteEngine, end};
 use crate::engine::tables::{Named, SLOTS, assert_changed, diesel_locks_slots as slots, in_range};
+use crate::link::raw_sql::{push, statement};
 use crate::link::{On, depth};
 use crate::values::fence;
 use crate::values::lease::{RenewalRequest, RenewalResult};
 use crate::values::list_options::ListRequest;
-use crate::values::lock_request::LockOutcome;
 use crate::values::slot::{FirstSlot, SlotTimesRow};
 use crate::{Error, Semaphore, Slot, Wait};
 
@@ -50,7 +54,7 @@ impl<C: On<Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
     }
 
     async fn database_id(&mut self) -> Result<Option<String>, Error> {
-        let file: String = self.0.get_result(slot_sql::Database {}).await?;
+        let file: String = self.0.get_result(Database {}).await?;
         Ok((!file.is_empty()).then(|| format!("sqlite {file}")))
     }
 
@@ -60,13 +64,11 @@ impl<C: On<Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
         let conn = &mut *self.0;
-        // If all slots are leased, no write is needed. Not in an open transaction: one that has read can't wait for
-        // another writer.
-        if !context.in_transaction {
-            let seen = find_free(conn, request.semaphore, context).await?;
-            if let Err(refusal) = seen {
-                return Ok(refusal);
-            }
+        // If all slots are leased, no write is needed. An open transaction that has read could not wait for another writer.
+        if !context.in_transaction
+            && let Err(refusal) = find_free(conn, request.semaphore, context).await?
+        {
+            return Ok(refusal);
         }
         write!(conn, async {
             let free = match find_free(conn, request.semaphore, context).await? {
@@ -81,20 +83,19 @@ impl<C: On<Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
                 number: free.number,
                 fence: fence::next(last.max(free.fence), now_us, free.number),
             };
-            let lease = slot_sql::grant(request, grant);
+            let lease = Lease::new(request, grant);
             // The lease begins at this statement, after the wait for other writers.
             let since = Instant::now();
-            assert_changed(conn.execute(lease).await?, SLOTS)?;
-            let set = slot_queries::set_fence_floor(grant.fence);
-            conn.execute(set).await?;
+            let granted = conn.execute(GrantLease { lease }).await?;
+            assert_changed(granted, SLOTS)?;
+            conn.execute(set_fence_floor(grant.fence)).await?;
             Ok(AttemptOutcome::LeasedSince(grant, since))
         })
     }
 
     async fn begin_hold(&mut self) -> Result<bool, Error> {
-        let deadline = Deadline::new(Wait::No);
-        let grant = acquire_write_lock(self.0, &deadline, None).await?;
-        Ok(grant == LockOutcome::Acquired)
+        let outcome = acquire_write_lock(self.0, &Deadline::new(Wait::No), None).await?;
+        Ok(outcome.is_acquired())
     }
 
     /// No other session writes until the transaction ends, so any free slot may be granted.
@@ -111,7 +112,7 @@ impl<C: On<Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
             Err(refusal) => return Ok(refusal),
         };
         // The holder of an expired lease on the slot must not renew it after another has held the slot.
-        let clear = slot_sql::clear_token(Named(semaphore.name()), free.number);
+        let clear = slot_queries::clear_token(Named(semaphore.name()), free.number);
         self.0.execute(clear).await?;
         Ok(AttemptOutcome::Granted(free))
     }
@@ -119,7 +120,7 @@ impl<C: On<Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
     async fn grantable_slots(&mut self, semaphore: &Semaphore) -> Result<Option<Vec<i32>>, Error> {
         let name = Named(semaphore.name());
         let slots: i64 = self.0.get_result(slot_queries::count_slots(name)).await?;
-        let free: Vec<i32> = self.0.load(slot_sql::free(name)).await?;
+        let free: Vec<i32> = self.0.load(slot_queries::free(name)).await?;
         Ok(Some(lowest_grantable(free, slots, semaphore.permits_i32())))
     }
 
@@ -157,7 +158,7 @@ impl<C: On<Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
             let Some(raised) = fence::raised(last, by) else {
                 return Ok(RaiseOutcome::TooLarge);
             };
-            conn.execute(slot_queries::set_fence_floor(raised)).await?;
+            conn.execute(set_fence_floor(raised)).await?;
             Ok(RaiseOutcome::RaisedTo(raised))
         })
     }
@@ -203,18 +204,16 @@ impl<C: On<Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
     async fn pin(&mut self, slot: &Slot) -> Result<bool, Error> {
         ensure_writer(self.0).await?;
         let key = Key::of(slot, true);
-        let pinned: Option<i32> = self.0.get_optional(slot_sql::Pin { key }).await?;
+        let pinned: Option<i32> = self.0.get_optional(Pin { key }).await?;
         Ok(pinned.is_some())
     }
 
     async fn list_held_nowait(&mut self, name: &str) -> Result<Option<Vec<HeldSlot>>, Error> {
-        let held = slot_queries::held_slots(Named(name));
-        Ok(Some(self.0.load(held).await?))
+        Ok(Some(self.0.load(held_slots(Named(name))).await?))
     }
 
     async fn first_slot_nowait(&mut self, name: &str) -> Result<FirstSlot, Error> {
-        let first = slot_sql::first_slot(Named(name));
-        let row: Option<SlotTimesRow> = self.0.get_optional(first).await?;
+        let row: Option<SlotTimesRow> = self.0.get_optional(first_slot(Named(name))).await?;
         Ok(row.into())
     }
 
@@ -249,18 +248,22 @@ impl<C: On<Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
     async fn purge_unused_slots(&mut self, age_us: i64) -> Result<usize, Error> {
         let conn = &mut *self.0;
         write!(conn, async {
-            let semaphores: Vec<(String, Option<i32>)> =
-                conn.load(slot_queries::registered()).await?;
+            let semaphores: Vec<(String, Option<i32>)> = conn.load(registered()).await?;
             let mut purged = 0;
             for (name, permits) in semaphores {
                 let (name, permits) = (Named(&name), permits.unwrap_or(0));
                 let retained = slot_queries::last_retained(name, age_us, permits);
                 let above = conn.get_optional(retained).await?.unwrap_or(0);
-                let last_fence = slot_sql::last_fence_above(name, above);
+                let last_fence = slots::table
+                    .filter(slots::name.eq(name))
+                    .filter(slots::number.gt(above))
+                    .order(slots::fence.desc())
+                    .limit(1_i64)
+                    .select(slots::fence);
                 let last_fence: Option<i64> = conn.get_optional(last_fence).await?;
                 let floor = fence_floor(conn).await?;
                 if let Some(fence) = last_fence.filter(|fence| *fence > floor) {
-                    conn.execute(slot_queries::set_fence_floor(fence)).await?;
+                    conn.execute(set_fence_floor(fence)).await?;
                 }
                 let delete = slot_queries::delete_above(name, above);
                 purged += conn.execute(delete).await?;
@@ -276,11 +279,10 @@ impl<C: On<Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
     ) -> Result<Vec<Vec<u8>>, Error> {
         let conn = &mut *self.0;
         write!(conn, async {
-            let json = RenewalRequest::as_json_of_texts(leases);
-            let asked = Asked(&json);
+            let asked = Asked(RenewalRequest::as_json_of_texts(leases));
             match kind {
-                ReleaseKind::Used => conn.execute(slot_sql::ReleaseBatch { asked }).await?,
-                ReleaseKind::Unused => conn.execute(slot_sql::ReleaseUnusedBatch { asked }).await?,
+                ReleaseKind::Used => conn.execute(ReleaseBatch { asked }).await?,
+                ReleaseKind::Unused => conn.execute(ReleaseUnusedBatch { asked }).await?,
             };
             Ok(Vec::new())
         })
@@ -291,10 +293,8 @@ impl<C: On<Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
         leases: &[RenewalRequest],
     ) -> Result<Vec<RenewalResult>, Error> {
         write!(self.0, async {
-            let json = RenewalRequest::as_json_of_texts(leases);
-            let asked = Asked(&json);
-            let renew = slot_sql::RenewBatch { asked };
-            let rows: Vec<(Option<Vec<u8>>, i64)> = self.0.load(renew).await?;
+            let asked = Asked(RenewalRequest::as_json_of_texts(leases));
+            let rows: Vec<(Option<Vec<u8>>, i64)> = self.0.load(RenewBatch { asked }).await?;
             let of_row = |(token, left): (Option<_>, _)| Some(renewed((token?, left)));
             Ok(rows.into_iter().filter_map(of_row).collect())
         })
@@ -307,8 +307,7 @@ async fn fence_floor(conn: &mut impl On<Sqlite>) -> Result<i64, Error> {
         return Ok(fence);
     }
     let fence = largest_fence(conn).await?;
-    let insert = slot_queries::insert_fence_floor(fence);
-    conn.execute(insert).await?;
+    conn.execute(insert_fence_floor(fence)).await?;
     Ok(fence)
 }
 
@@ -327,12 +326,19 @@ async fn find_free(
     // In one statement, because between two another session may add or remove slots.
     let (slots, free) = match &context.candidates {
         None => {
-            let look = slot_sql::FindFree { name, permits };
-            let (slots, number, fence): slot_sql::FoundRow = conn.get_result(look).await?;
+            let look = FindFree { name, permits };
+            let found: (_, Option<_>, Option<_>) = conn.get_result(look).await?;
+            let (slots, number, fence) = found;
             (slots, number.zip(fence))
         }
         Some(open) => {
-            let free = slot_sql::first_free_among(Named(name), open);
+            let free = slots::table
+                .filter(slots::name.eq(Named(name)))
+                .filter(slots::number.eq_any(open))
+                .filter(slots::expires_us.le(DbNow {}))
+                .order(slots::number)
+                .limit(1_i64)
+                .select((slots::number, slots::fence));
             (None, conn.get_optional(free).await?)
         }
     };
@@ -340,6 +346,73 @@ async fn find_free(
     Ok(free
         .map(|(number, fence)| Grant { number, fence })
         .ok_or_else(|| classify_refusal(slots, permits, false, context)))
+}
+
+statement! {
+    Sqlite;
+    /// Returns the path of the database file, or an empty text for a database in memory.
+    Database {} -> Text,
+    |self| { "SELECT coalesce(file, '') FROM pragma_database_list WHERE name = 'main'" }
+
+    Pin<'a> { key: Key<'a> } -> Integer,
+    |self| { "SELECT number FROM diesel_locks_slots"; [&self.key] }
+
+    /// Reads the last slot's number; finds a free slot, unless there are more slots than permits, and reads its number and fence.
+    FindFree<'a> { name: &'a str, permits: i32 } ->
+        (Nullable<Integer>, Nullable<Integer>, Nullable<BigInt>),
+    |self| {
+        "SELECT seen.slots, free.number, free.fence FROM (SELECT (SELECT MAX(number) FROM diesel_locks_slots \
+         WHERE name = ", Text = self.name;
+        ") AS slots) AS seen LEFT JOIN (SELECT number, fence FROM diesel_locks_slots WHERE name = ",
+        Text = self.name;
+        " AND expires_us <= "; {Sqlite::NOW};
+        " ORDER BY expires_us LIMIT 1) AS free ON seen.slots <= ", Integer = &self.permits;
+    }
+
+    /// Without conditions: the caller has found the row free, and holds the write lock.
+    GrantLease<'a> { lease: Lease<'a> } -> Integer,
+    |self| {
+        "UPDATE diesel_locks_slots"; [&self.lease];
+        " WHERE name = ", Text = self.lease.request.semaphore.name();
+        " AND number = ", Integer = &self.lease.grant.number;
+    }
+
+    RenewBatch { asked: Asked } -> (Nullable<Binary>, BigInt),
+    |self| {
+        "UPDATE diesel_locks_slots SET expires_us = MAX(hold_until_us, "; {Sqlite::NOW}; " + asked.lease_us)";
+        [&self.asked]; " AND expires_us > "; {Sqlite::NOW};
+        " RETURNING diesel_locks_slots.token, expires_us - "; {Sqlite::NOW}
+    }
+
+    ReleaseBatch { asked: Asked } -> BigInt,
+    |self| { "UPDATE diesel_locks_slots"; [&Release]; [&self.asked] }
+
+    ReleaseUnusedBatch { asked: Asked } -> BigInt,
+    |self| { "UPDATE diesel_locks_slots"; [&ReleaseUnused]; [&self.asked] }
+}
+
+#[auto_type]
+fn first_slot<'a>(name: Named<'a>) -> _ {
+    let left: LeaseRemaining = LeaseRemaining {};
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::number.eq(1_i32))
+        .select((slots::fence, slots::acquired_us, slots::hold_until_us, left))
+}
+
+/// The requested leases, as JSON: a table, and the condition that joins a slot with its lease.
+pub(crate) struct Asked(String);
+
+impl QueryFragment<Sqlite> for Asked {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
+        push!(out;
+            " FROM (SELECT value ->> 'name' AS name, value ->> 'number' AS number, \
+             upper(value ->> 'token') AS token, value ->> 'lease_us' AS lease_us FROM json_each(", Text = self.0.as_str();
+            ")) AS asked WHERE diesel_locks_slots.name = asked.name AND diesel_locks_slots.number = asked.number \
+             AND hex(diesel_locks_slots.token) = asked.token";
+        );
+        Ok(())
+    }
 }
 
 #[cfg(all(test, feature = "sqlite"))]
@@ -377,28 +450,19 @@ mod tests {
         }
     }
 
-    fn means_the_text(text: &str) -> Result<(), TestCaseError> {
-        for encoding in ENCODINGS {
-            let mut literal = String::new();
-            literal::push_for_sqlite(&mut literal, text);
-            let is_same = diesel::dsl::sql::<Bool>(&literal)
-                .sql(" = ")
-                .bind::<diesel::sql_types::Text, _>(text);
-            let is_same = diesel::select(is_same).get_result(&mut in_memory(encoding));
-            prop_assert_eq!(is_same, Ok(true), "{}: {}", encoding, literal);
-        }
-        Ok(())
-    }
-
     proptest! {
         #[test]
-        fn literals_mean_their_texts(text in any::<String>()) {
-            means_the_text(&text.replace('\0', ""))?;
-        }
-
-        #[test]
-        fn literals_of_ascii_mean_their_texts(text in "[ -~]{0,12}") {
-            means_the_text(&text)?;
+        fn literals_mean_their_texts(text in prop_oneof![any::<String>(), "[ -~]{0,12}"]) {
+            let text = text.replace('\0', "");
+            for encoding in ENCODINGS {
+                let mut literal = String::new();
+                literal::push_for_sqlite(&mut literal, &text);
+                let is_same = diesel::dsl::sql::<Bool>(&literal)
+                    .sql(" = ")
+                    .bind::<Text, _>(&text);
+                let is_same = diesel::select(is_same).get_result(&mut in_memory(encoding));
+                prop_assert_eq!(is_same, Ok(true), "{}: {}", encoding, literal);
+            }
         }
     }
 }

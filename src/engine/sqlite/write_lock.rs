@@ -7,16 +7,15 @@ use diesel::QueryResult;
 use diesel::sqlite::Sqlite;
 
 use crate::engine::sqlite::{self, BUSY_STEP, begin_write};
-use crate::error::classify::{self, ErrorClass, classify};
+use crate::error::classify::{ErrorClass, classify, is_nested_begin, locked_in_cache};
 use crate::link::raw_sql::{BusyTimeout, set_busy_timeout};
 use crate::link::{On, depth};
 use crate::rt::{self, backoff, caught};
-use crate::values::lock_request::LockOutcome;
-use crate::values::lock_request::Request;
+use crate::values::lock_request::{LockOutcome, Request};
 use crate::{Error, Wait};
 
 pub(crate) struct Deadline<'a> {
-    pub(crate) wait: Wait,
+    wait: Wait,
     started: Instant,
     /// `None` for a change that locks no objects.
     request: Option<&'a Request>,
@@ -39,11 +38,11 @@ impl<'a> Deadline<'a> {
         }
     }
 
-    pub(crate) fn remaining(&self) -> Option<Duration> {
+    fn remaining(&self) -> Option<Duration> {
         self.wait.remaining(self.started)
     }
 
-    pub(crate) fn resource(&self) -> String {
+    fn resource(&self) -> String {
         self.request.map_or_else(
             || "the write lock of the database".to_owned(),
             Request::resource,
@@ -57,7 +56,7 @@ impl<'a> Deadline<'a> {
         }
     }
 
-    pub(crate) fn timed_out(&self, source: Option<diesel::result::Error>) -> Error {
+    fn timed_out(&self, source: Option<diesel::result::Error>) -> Error {
         self.wait.timed_out(self.started, self.resource(), source)
     }
 }
@@ -75,7 +74,7 @@ pub(crate) async fn begin(conn: &mut impl On<Sqlite>, batch: &str) -> QueryResul
     let Err(error) = depth::break_if_panicked(conn.status(), started) else {
         return Ok(());
     };
-    if says(&error, classify::sqlite::is_nested_begin) {
+    if says(&error, is_nested_begin) {
         let source = Some(error);
         return Err(Error::UntrackedTransaction { source }.into());
     }
@@ -91,9 +90,8 @@ async fn begin_immediate(
     deadline: &Deadline<'_>,
 ) -> Result<LockOutcome, Error> {
     for attempt in 0.. {
-        let error = match begin(conn, sqlite::BEGIN_IMMEDIATE).await {
-            Ok(()) => return Ok(LockOutcome::Acquired),
-            Err(error) => error,
+        let Err(error) = begin(conn, sqlite::BEGIN_IMMEDIATE).await else {
+            return Ok(LockOutcome::Acquired);
         };
         if classify(&error) != ErrorClass::Busy {
             return Err(error.into());
@@ -105,8 +103,7 @@ async fn begin_immediate(
     unreachable!("attempts have no end")
 }
 
-/// Pauses before the next attempt. Returns [`LockOutcome::Unavailable`] if the request does not wait, and an error when
-/// the time is up.
+/// Pauses before the next attempt. Returns [`LockOutcome::Unavailable`] if the request does not wait. Fails when time is up.
 async fn wait_for_writer(
     deadline: &Deadline<'_>,
     attempt: u32,
@@ -139,7 +136,7 @@ async fn upgrade_to_writer(
         if classify(&error) != ErrorClass::Busy {
             return Err(error.into());
         }
-        if says(&error, classify::sqlite::locked_in_cache) {
+        if says(&error, locked_in_cache) {
             if wait_for_writer(deadline, attempt, error).await? == LockOutcome::Unavailable {
                 return Ok(LockOutcome::Unavailable);
             }
@@ -169,7 +166,7 @@ async fn upgrade_to_writer(
 async fn has_read(conn: &mut impl On<Sqlite>) -> Result<bool, Error> {
     match conn.batch(sqlite::CHECKPOINT).await {
         Ok(()) => Ok(false),
-        Err(error) if says(&error, classify::sqlite::locked_in_cache) => Ok(true),
+        Err(error) if says(&error, locked_in_cache) => Ok(true),
         Err(error) => Err(error.into()),
     }
 }
@@ -181,20 +178,9 @@ fn says(error: &diesel::result::Error, what: fn(&str) -> bool) -> bool {
     what(information.message())
 }
 
-/// Acquires the write lock: in the open transaction by statements that wait for this time, and without one by a BEGIN.
-async fn acquire(
-    conn: &mut impl On<Sqlite>,
-    deadline: &Deadline<'_>,
-    step: Option<Duration>,
-) -> Result<LockOutcome, Error> {
-    match step {
-        Some(_) => upgrade_to_writer(conn, deadline).await,
-        None => begin_immediate(conn, deadline).await,
-    }
-}
-
-/// [`acquire`] with another `busy_timeout`, the step. Restores the connection's own afterwards, also after an error or panic.
-/// If that fails, the connection is marked as broken, and a pool discards it.
+/// Acquires the write lock: in the open transaction by statements that wait for the time of a step, and without one by a BEGIN.
+/// The step is the `busy_timeout` meanwhile. Restores the connection's own afterwards, also after an error or panic. If that
+/// fails, the connection is marked as broken, and a pool discards it.
 pub(crate) async fn acquire_write_lock(
     conn: &mut impl On<Sqlite>,
     deadline: &Deadline<'_>,
@@ -203,14 +189,20 @@ pub(crate) async fn acquire_write_lock(
     let before: i32 = conn.get_result(BusyTimeout {}).await?;
     let timeout = step.unwrap_or_default().as_millis();
     let wanted = i32::try_from(timeout).unwrap_or(i32::MAX);
-    if before == wanted {
-        return acquire(conn, deadline, step).await;
-    }
+    let is_set = before == wanted;
     let result = caught(async {
-        conn.batch(&set_busy_timeout(wanted)).await?;
-        acquire(conn, deadline, step).await
+        if !is_set {
+            conn.batch(&set_busy_timeout(wanted)).await?;
+        }
+        match step {
+            Some(_) => upgrade_to_writer(conn, deadline).await,
+            None => begin_immediate(conn, deadline).await,
+        }
     });
     let result = result.await;
+    if is_set {
+        return result.unwrap_or_else(|panic| resume_unwind(panic));
+    }
     let restored = caught(conn.batch(&set_busy_timeout(before))).await;
     if !matches!(restored, Ok(Ok(()))) {
         depth::mark_broken(conn.status());

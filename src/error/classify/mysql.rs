@@ -7,8 +7,9 @@
 
 use std::sync::LazyLock;
 
-use crate::error::classify::messages::Messages;
-use crate::error::classify::{ErrorClass, RequiredPrivilege, TABLES, named_object, required};
+use crate::error::classify::{
+    ErrorClass, Messages, RequiredPrivilege, TABLES, named_object, required,
+};
 
 static MESSAGES: LazyLock<Messages> =
     LazyLock::new(|| Messages::read(include_str!("mysql_messages.txt")));
@@ -41,10 +42,11 @@ pub(crate) fn class_of_errno(number: i64, message: &str) -> ErrorClass {
         1146 => ErrorClass::MissingTables,
         // COMMIT, or a statement that commits by itself.
         1180 => classify(message).unwrap_or(ErrorClass::OutcomeUnknown),
-        // Galera: the node has lost the others.
-        1047 => ErrorClass::OutcomeUnknown,
-        // The server is shut down; the session was ended (MariaDB), or was idle for too long (MySQL).
-        1053 | 1927 | 4031 => ErrorClass::ConnectionLost,
+        // COMMIT, or a statement that commits by itself, on a member that leaves its group. The other members may commit it.
+        3100 => ErrorClass::OutcomeUnknown,
+        // The node of Galera has lost the others, and runs no statement; the server is shut down; the session was ended
+        // (MariaDB), or was idle for too long (MySQL).
+        1047 | 1053 | 1927 | 4031 => ErrorClass::ConnectionLost,
         // A right on a table; on a column.
         1142 | 1143 => denied(message).unwrap_or(ErrorClass::Other),
         _ => ErrorClass::Other,
@@ -56,18 +58,28 @@ pub(crate) fn classify(message: &str) -> Option<ErrorClass> {
     MESSAGES
         .matching(message)
         .find_map(|(section, text)| class_of(section, text))
+        .or_else(|| is_of_an_excluded_member(message).then_some(ErrorClass::OutcomeUnknown))
         .or_else(|| is_of_a_lost_connection(message).then_some(ErrorClass::ConnectionLost))
         .or_else(|| misses_a_table(message).then_some(ErrorClass::MissingTables))
         .or_else(|| denied(message).filter(|_| is_denied_in_english(message)))
 }
 
-/// The texts of the client libraries, which have one language: libmysqlclient and libmariadb, and `mysql_async`.
+/// The English text of error 3100.
+fn is_of_an_excluded_member(message: &str) -> bool {
+    message.starts_with("Error on observer while running replication hook ")
+}
+
+/// The texts that have one language: those of the client libraries libmysqlclient, libmariadb and `mysql_async`, and those of
+/// Galera for a statement that a node without the others refuses, or could not send to them.
 fn is_of_a_lost_connection(message: &str) -> bool {
     message
         .to_ascii_lowercase()
         .contains("server has gone away")
         || message.starts_with("Lost connection to ")
         || message.starts_with("Input/output error: ")
+        || message == "WSREP has not yet prepared node for application use"
+        || message.starts_with("Error while appending streaming replication fragment")
+            && message.contains("Not connected to Primary Component")
         || message == "Driver error: `Connection to the server is closed.'"
 }
 
@@ -79,7 +91,6 @@ fn class_of(section: &str, text: &str) -> Option<ErrorClass> {
         "statement timeout" => ErrorClass::StatementTimeout,
         "lock not available" => ErrorClass::LockNotAvailable,
         "serialization failure" => ErrorClass::SerializationFailure,
-        "outcome unknown" => ErrorClass::OutcomeUnknown,
         "connection lost" => ErrorClass::ConnectionLost,
         "read only" => ErrorClass::ReadOnly,
         // One that makes the server read-only, such as `--super-read-only`.
@@ -142,6 +153,13 @@ fn after_user(message: &str) -> &str {
 mod tests {
     use super::*;
 
+    fn assert_class(class: impl Into<Option<ErrorClass>>, messages: &[&str]) {
+        let class = class.into();
+        for message in messages {
+            assert_eq!(classify(message), class, "{message}");
+        }
+    }
+
     #[test]
     fn messages_are_known_in_several_languages() {
         let changed = [
@@ -149,36 +167,24 @@ mod tests {
             "Record has changed since last read in table 'bonds'; try restarting transaction",
             "Datensatz hat sich seit dem letzten Zugriff auf Tabelle 'bonds' geändert. Versuchen Sie, die Transaktion neu zu starten",
         ];
-        let deadlock = [
-            "Beim Versuch, eine Sperre anzufordern, ist ein Deadlock aufgetreten. Versuchen Sie, die Transaktion neu zu starten",
-        ];
-        let timeout = ["Tiempo de espera de bloqueo excedido; intente rearrancar la transacción"];
-        let not_waited_for = [
-            "Statement aborted because lock(s) could not be acquired immediately and NOWAIT is set.",
-        ];
+        let deadlock = "Beim Versuch, eine Sperre anzufordern, ist ein Deadlock aufgetreten. Versuchen Sie, die Transaktion neu zu starten";
+        let timeout = "Tiempo de espera de bloqueo excedido; intente rearrancar la transacción";
+        let not_waited_for = "Statement aborted because lock(s) could not be acquired immediately and NOWAIT is set.";
         // A statement waits for them before it begins, if its user has privileges on single tables.
-        let users = ["Can not lock user management caches for processing."];
-        let table = ["Table 'app.diesel_locks_objects' doesn't exist"];
-        let known: [(ErrorClass, &[&str]); 6] = [
-            (ErrorClass::SerializationFailure, &changed),
-            (ErrorClass::Deadlock, &deadlock),
-            (ErrorClass::LockTimeout, &timeout),
-            (ErrorClass::LockNotAvailable, &not_waited_for),
-            (ErrorClass::StatementTimeout, &users),
-            (ErrorClass::MissingTables, &table),
-        ];
-        for (class, messages) in known {
-            for message in messages {
-                assert_eq!(classify(message), Some(class), "{message}");
-            }
-        }
-        for another in [
+        let users = "Can not lock user management caches for processing.";
+        let table = "Table 'app.diesel_locks_objects' doesn't exist";
+        assert_class(ErrorClass::SerializationFailure, &changed);
+        assert_class(ErrorClass::Deadlock, &[deadlock]);
+        assert_class(ErrorClass::LockTimeout, &[timeout]);
+        assert_class(ErrorClass::LockNotAvailable, &[not_waited_for]);
+        assert_class(ErrorClass::StatementTimeout, &[users]);
+        assert_class(ErrorClass::MissingTables, &[table]);
+        let others = [
             "Datensatz hat sich seit dem letzten Zugriff auf Tabelle 'bonds'",
             "Got error 149 from storage engine",
             "Table 'app.bonds' doesn't exist",
-        ] {
-            assert_eq!(classify(another), None, "{another}");
-        }
+        ];
+        assert_class(None, &others);
     }
 
     /// COMMIT too fails so, after the server was set to read-only.
@@ -189,10 +195,12 @@ mod tests {
                 "The MySQL server is running with the {option} option so it cannot execute this statement"
             )
         };
-        let read_only = Some(ErrorClass::ReadOnly);
-        assert_eq!(classify(&prevented("--read-only")), read_only);
-        assert_eq!(classify(&prevented("--super-read-only")), read_only);
-        assert_eq!(classify(&prevented("--secure-file-priv")), None);
+        let options = ["--read-only", "--super-read-only"].map(prevented);
+        assert_class(
+            ErrorClass::ReadOnly,
+            &options.each_ref().map(String::as_str),
+        );
+        assert_class(None, &[&prevented("--secure-file-priv")]);
     }
 
     #[test]
@@ -207,19 +215,22 @@ mod tests {
             "Got error 1490 - 'Unknown' during COMMIT",
             "COMMIT时发生错误 6 \"No such device or address\" ",
         ];
-        let deadlock = deadlock.map(|message| (message, ErrorClass::Deadlock));
-        let unknown = unknown.map(|message| (message, ErrorClass::OutcomeUnknown));
-        for (message, class) in deadlock.into_iter().chain(unknown) {
-            assert_eq!(classify(message), Some(class), "{message}");
-            assert_eq!(class_of_errno(1180, message), class, "{message}");
+        for (class, messages) in [
+            (ErrorClass::Deadlock, deadlock),
+            (ErrorClass::OutcomeUnknown, unknown),
+        ] {
+            assert_class(class, &messages);
+            let by_number = messages.map(|message| class_of_errno(1180, message));
+            assert_eq!(by_number, [class; 3]);
         }
     }
 
     #[test]
     fn numbers_are_known_in_any_language() {
         for (number, class) in [
-            (1047, ErrorClass::OutcomeUnknown),
+            (1047, ErrorClass::ConnectionLost),
             (1180, ErrorClass::OutcomeUnknown),
+            (3100, ErrorClass::OutcomeUnknown),
             (3101, ErrorClass::SerializationFailure),
             (1053, ErrorClass::ConnectionLost),
             (3547, ErrorClass::StatementTimeout),
@@ -244,11 +255,11 @@ mod tests {
     /// `cargo xtask messages` compares the file with those of the servers.
     #[test]
     fn every_message_has_one_meaning() {
-        for (section, pattern) in MESSAGES.all() {
+        for (section, pattern) in &MESSAGES.0 {
             let fill = |text| pattern.replace("%s", text);
             let message = fill("x");
             let sections = MESSAGES.matching(&message).map(|(section, _)| section);
-            assert_eq!(sections.collect::<Vec<_>>(), [section], "{message}");
+            assert_eq!(sections.collect::<Vec<_>>(), [*section], "{message}");
             let is_known = |text| {
                 let message = fill(text);
                 classify(&message).is_some() || is_transaction_in_progress(&message)
@@ -266,12 +277,11 @@ mod tests {
             object: "diesel_locks_fences",
             privileges: "SELECT, INSERT, UPDATE",
         });
-        for message in [
+        let denied = [
             "UPDATE command denied to user 'app'@'%' for table 'diesel_locks_fences'",
             "UPDATE command denied to user 'app'@'%' for table `app`.`diesel_locks_fences`",
-        ] {
-            assert_eq!(classify(message), Some(of_fences));
-        }
+        ];
+        assert_class(of_fences, &denied);
         let german =
             "UPDATE Befehl nicht erlaubt für Benutzer 'app'@'%' auf Tabelle 'diesel_locks_fences'";
         assert_eq!(classify(german), None);
@@ -285,11 +295,8 @@ mod tests {
             "UPDATE command denied to user 'app'@'%' for table 'ädiesel_locks_slots'",
         ] {
             assert_eq!(classify(another), None, "{another}");
-            assert_eq!(
-                class_of_errno(1142, another),
-                ErrorClass::Other,
-                "{another}"
-            );
+            let by_number = class_of_errno(1142, another);
+            assert_eq!(by_number, ErrorClass::Other, "{another}");
         }
     }
 }

@@ -1,8 +1,12 @@
 //! Releases of slots: those whose guards are dropped, in the background, and all at a shutdown.
 
-#[cfg(all(test, feature = "async-sqlite", feature = "deadpool"))]
-mod asynchronous_tests;
-#[cfg(all(test, feature = "r2d2", feature = "sqlite"))]
+#[cfg(all(
+    test,
+    feature = "r2d2",
+    feature = "sqlite",
+    feature = "async-sqlite",
+    feature = "deadpool"
+))]
 mod tests;
 
 use std::collections::HashSet;
@@ -16,8 +20,8 @@ use crate::acts::cancel_guard::unless_dropped;
 use crate::acts::slot_queue::notify_released;
 use crate::engine::HasEngine;
 use crate::jobs::guard::{ReleaseKind, Renew, State};
-use crate::jobs::renewer::{Shared, renewal};
-use crate::pools::borrowed::discard_if_unusable;
+use crate::jobs::renewer::Shared;
+use crate::pools::discard_if_unusable;
 use crate::pools::lender::{Lender, Style};
 use crate::rt::activity::Active;
 use crate::values::lease::RenewalRequest;
@@ -29,10 +33,6 @@ const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// it in that time, so there a release waits longer, unless renewals are due.
 const POOL_TIMEOUT: Duration = Duration::from_millis(50);
 const LONGEST_POOL_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// How long the loop waits for an answer, unless half of the remaining time of a lease is between them.
-pub(super) const SHORTEST_ANSWER: Duration = Duration::from_millis(200);
-const LONGEST_ANSWER: Duration = Duration::from_secs(10);
 
 /// How long a release is retried at least: a renewal that the database has not answered may extend a lease after its end.
 const MIN_RETRY_TIME: Duration = Duration::from_secs(10);
@@ -132,15 +132,6 @@ impl<L: Lender> Shared<L> {
         drop(done);
     }
 
-    /// How long the loop waits for an answer: when it has given up, another connection can still renew all slots.
-    pub(super) fn answer_limit(&self) -> Duration {
-        let inner = self.lock();
-        let remaining = inner.slots.values().map(|slot| slot.state.remaining());
-        remaining.min().map_or(LONGEST_ANSWER, |remaining| {
-            (remaining / 2).clamp(SHORTEST_ANSWER, LONGEST_ANSWER)
-        })
-    }
-
     fn pool_timeout(&self) -> Duration {
         if L::Style::BLOCKS {
             return POOL_TIMEOUT;
@@ -204,7 +195,10 @@ impl<L: Lender> Shared<L> {
         kind: ReleaseKind,
         timeout: Duration,
     ) -> Result<Vec<Uuid>, Error> {
-        let batch: Vec<RenewalRequest> = slots.iter().map(|slot| renewal(slot, 0)).collect();
+        let batch: Vec<RenewalRequest> = slots
+            .iter()
+            .map(|slot| RenewalRequest::new(slot, 0))
+            .collect();
         let locked = {
             let mut conn = self.lend(timeout).await?;
             let mut engine = L::Connection::engine(&mut conn)?;

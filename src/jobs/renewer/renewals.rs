@@ -4,23 +4,19 @@
 use std::collections::HashMap;
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
 use crate::Error;
 use crate::acts::cancel_guard::unless_dropped;
-use crate::engine::{Engine, HasEngine};
-use crate::jobs::guard::State;
-use crate::jobs::guard::callbacks::never_wait;
-use crate::jobs::renewer::releases::SHORTEST_ANSWER;
-use crate::jobs::renewer::{Inner, Shared, renewal};
-use crate::pools::borrowed::discard_if_unusable;
+use crate::engine::HasEngine;
+use crate::jobs::guard::{State, never_wait};
+use crate::jobs::renewer::{Inner, Shared};
+use crate::pools::discard_if_unusable;
 use crate::pools::lender::{Lender, Style};
-use crate::rt;
 use crate::rt::alarm::call_at;
-use crate::rt::{Event, Polled, caught};
+use crate::rt::{self, Polled, caught};
 use crate::values::lease::{RenewalRequest, RenewalResult};
 
 const PANIC_DELAY: Duration = Duration::from_millis(100);
@@ -28,6 +24,10 @@ const PANIC_DELAY: Duration = Duration::from_millis(100);
 /// A renewal that failed is retried after a tenth of the shortest lease, within these bounds.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(10);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
+
+/// How long the loop waits for an answer, unless half of the remaining time of a lease is between them.
+pub(super) const SHORTEST_ANSWER: Duration = Duration::from_millis(200);
+const LONGEST_ANSWER: Duration = Duration::from_secs(10);
 
 const NAME: &str = "diesel-locks renewer";
 
@@ -61,7 +61,7 @@ async fn run<L: Lender>(mut running: Running<L>) {
 }
 
 async fn renew_and_release<L: Lender>(shared: &Arc<Shared<L>>, number: u64) {
-    while let Some(due) = rt::wait(NextWork(shared, number)).await {
+    while let Some(due) = shared.next_work(number).await {
         if due.renewal {
             shared.renew_all(number).await;
         }
@@ -125,34 +125,31 @@ impl Inner {
     }
 }
 
-/// The next renewal or release of the loop with this number. `None` when the loop was replaced, and when the renewer is closed and
-/// nothing is left to release.
-struct NextWork<'a, L>(&'a Shared<L>, u64);
-
-impl<L: Lender> Event for NextWork<'_, L> {
-    type Value = Option<Due>;
-
-    fn poll(&mut self, waker: &Waker) -> Polled<Option<Due>> {
-        let mut inner = self.0.lock();
-        if inner.current != self.1 {
-            return Polled::Ready(None);
-        }
-        inner.waker = None;
-        match inner.due(Instant::now()) {
-            Ok(due) => Polled::Ready(Some(due)),
-            Err(_) if inner.closed && inner.pending_releases.is_empty() => {
-                inner.is_running = false;
-                Polled::Ready(None)
-            }
-            Err(until) => {
-                inner.waker = Some(waker.clone());
-                Polled::Pending { until }
-            }
-        }
-    }
-}
-
 impl<L: Lender> Shared<L> {
+    /// Waits for the next renewal or release of the loop with this number. Returns `None` when the loop was replaced, and when
+    /// the renewer is closed and nothing is left to release.
+    async fn next_work(&self, number: u64) -> Option<Due> {
+        rt::wait(|waker| {
+            let mut inner = self.lock();
+            if inner.current != number {
+                return Polled::Ready(None);
+            }
+            inner.waker = None;
+            match inner.due(Instant::now()) {
+                Ok(due) => Polled::Ready(Some(due)),
+                Err(_) if inner.closed && inner.pending_releases.is_empty() => {
+                    inner.is_running = false;
+                    Polled::Ready(None)
+                }
+                Err(until) => {
+                    inner.waker = Some(waker.clone());
+                    Polled::Pending { until }
+                }
+            }
+        })
+        .await
+    }
+
     /// Waits for an answer as [`rt::answer_within`]. A thread can't stop waiting, so at the limit another loop, on another thread,
     /// replaces its loop. Returns `None`, and ignores the answer, if the loop was replaced. Sends nothing if it was replaced before.
     pub(super) async fn answer_within<T: Send>(
@@ -276,7 +273,7 @@ impl<L: Lender> Shared<L> {
         let slots = || inner.slots.values();
         let remaining = slots().map(|slot| slot.state.remaining()).min();
         let shortest = slots().map(|slot| slot.lease).min();
-        let leases = slots().map(|slot| renewal(slot.state.slot(), slot.lease_us));
+        let leases = slots().map(|slot| RenewalRequest::new(slot.state.slot(), slot.lease_us));
         let leases = leases.collect();
         let found = shortest.zip(remaining);
         if found.is_none() {
@@ -302,6 +299,15 @@ impl<L: Lender> Shared<L> {
         }
     }
 
+    /// How long the loop waits for an answer: when it has given up, another connection can still renew all slots.
+    pub(super) fn answer_limit(&self) -> Duration {
+        let inner = self.lock();
+        let remaining = inner.slots.values().map(|slot| slot.state.remaining());
+        remaining.min().map_or(LONGEST_ANSWER, |remaining| {
+            (remaining / 2).clamp(SHORTEST_ANSWER, LONGEST_ANSWER)
+        })
+    }
+
     async fn renew(
         self: &Arc<Self>,
         number: u64,
@@ -320,7 +326,10 @@ impl<L: Lender> Shared<L> {
         let started = Instant::now();
         let limit = self.answer_limit();
         let mut engine = L::Connection::engine(&mut conn)?;
-        let renewing = renew_batch(&mut *engine, leases);
+        let renewing = async {
+            let renewed = unless_dropped!(&mut *engine, |engine| engine.renew_batch(leases));
+            discard_if_unusable(&mut *engine, renewed)
+        };
         let Some(answers) = self.answer_within(number, limit, renewing).await else {
             let guards = leases.len();
             tracing::warn!(?limit, guards, "no answer to a renewal; retrying");
@@ -377,12 +386,4 @@ impl<L: Lender> Shared<L> {
         }
         all_renewed
     }
-}
-
-async fn renew_batch(
-    engine: &mut dyn Engine,
-    leases: &[RenewalRequest],
-) -> Result<Vec<RenewalResult>, Error> {
-    let renewed = unless_dropped!(&mut *engine, |engine| engine.renew_batch(leases));
-    discard_if_unusable(engine, renewed)
 }

@@ -5,12 +5,16 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use diesel::deserialize::FromSqlRow;
 use diesel::dsl::select;
+use diesel::expression::QueryMetadata;
+use diesel::mysql::Mysql;
+use diesel::query_builder::{AsQuery, QueryFragment, QueryId};
 use diesel::sql_types::BigInt;
 use diesel::{ConnectionError, IntoSql, QueryResult};
 use diesel_async::{
     AnsiTransactionManager, AsyncConnection, AsyncConnectionCore, AsyncMysqlConnection,
-    MysqlCancelToken, SimpleAsyncConnection,
+    MysqlCancelToken, SimpleAsyncConnection, TransactionManager,
 };
 use tokio::task::unconstrained;
 use tokio::time::sleep;
@@ -21,17 +25,34 @@ use crate::link::{Link, dropped};
 impl Link for AsyncMysqlConnection {
     const EXECUTES_WITHOUT_ROWS: bool = true;
 
-    client_server_link!(AsyncConnectionCore::execute_returning_count, rows);
+    client_server_link!();
+
+    async fn execute<Q>(&mut self, statement: Q) -> QueryResult<usize>
+    where
+        Q: QueryFragment<Mysql> + QueryId + Send,
+    {
+        self.execute_returning_count(statement).await
+    }
+
+    async fn load<Q, T>(&mut self, query: Q) -> QueryResult<Vec<T>>
+    where
+        Q: AsQuery<Query: QueryFragment<Mysql> + QueryId + Send> + Send,
+        Mysql: QueryMetadata<Q::SqlType>,
+        T: FromSqlRow<Q::SqlType, Mysql> + Send,
+    {
+        rows(self, query).await
+    }
 
     /// The answers of the text protocol to one statement look like those to any other.
     async fn is_in_step(&mut self) -> bool {
         let number = fastrand::i64(..);
-        let mut check = Check(Some(self));
-        let Some(conn) = &mut check.0 else {
-            return false;
+        let mut check = Check {
+            conn: self,
+            answered: false,
         };
-        let answer: QueryResult<Vec<i64>> = rows(*conn, select(number.into_sql::<BigInt>())).await;
-        check.0 = None;
+        let query = select(number.into_sql::<BigInt>());
+        let answer: QueryResult<Vec<i64>> = rows(check.conn, query).await;
+        check.answered = true;
         answer.is_ok_and(|answer| answer == [number])
     }
 
@@ -46,8 +67,7 @@ impl Link for AsyncMysqlConnection {
         // meanwhile, the server does not read the second: its answer to the first could not be sent.
         let mut messages = vec![sql.as_str(); 2];
         if has_undo {
-            // The server skips what follows a statement that failed. Two requests may cancel two of these, if the table is
-            // locked.
+            // The server skips what follows a statement that failed. Two requests may cancel two of these, if the table is locked.
             messages.push("ROLLBACK; KILL CONNECTION_ID()");
         }
         for message in messages {
@@ -75,14 +95,16 @@ impl Link for AsyncMysqlConnection {
     }
 }
 
-/// A check that is not finished if this is dropped with the connection: its answer is not read, and a pool is to discard the
-/// connection.
-struct Check<'c>(Option<&'c mut AsyncMysqlConnection>);
+/// If this is dropped without an answer, that is not read any more, and a pool is to discard the connection.
+struct Check<'c> {
+    conn: &'c mut AsyncMysqlConnection,
+    answered: bool,
+}
 
 impl Drop for Check<'_> {
     fn drop(&mut self) {
-        if let Some(conn) = &mut self.0 {
-            conn.status().set_in_error();
+        if !self.answered {
+            self.conn.status().set_in_error();
         }
     }
 }

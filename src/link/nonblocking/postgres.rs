@@ -1,12 +1,11 @@
 //! `AsyncPgConnection`.
 
-mod closed;
-
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{PoisonError, RwLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use std::{iter, mem};
+use std::{io, iter, mem};
 
 use diesel::QueryResult;
 use diesel::connection::{TransactionDepthChange, TransactionManagerStatus};
@@ -14,20 +13,54 @@ use diesel::deserialize::FromSqlRow;
 use diesel::expression::QueryMetadata;
 use diesel::pg::Pg;
 use diesel::query_builder::{AsQuery, Query, QueryFragment, QueryId};
-use diesel_async::{AsyncConnectionCore, AsyncPgConnection, SimpleAsyncConnection};
+use diesel_async::{
+    AsyncConnectionCore, AsyncPgConnection, SimpleAsyncConnection, TransactionManager,
+};
 use futures_util::future::join;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::unconstrained;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
-use tokio_postgres::{CancelToken, NoTls, Socket};
+use tokio_postgres::{CancelToken, Config, NoTls, Socket};
 
 use crate::link::nonblocking::{client_server_link, rows};
 use crate::link::raw_sql::{ASSERT_BEGUN, untracked};
 use crate::link::{Link, dropped};
 
 impl Link for AsyncPgConnection {
-    client_server_link!(execute, load);
+    client_server_link!();
 
     const TRANSACTION_CHECK: Option<&'static str> = Some(ASSERT_BEGUN);
+
+    /// Outside of a transaction, a query is sent with the statement that fails in one that diesel-async does not count, and so
+    /// has the statement fail.
+    async fn execute<Q>(&mut self, statement: Q) -> QueryResult<usize>
+    where
+        Q: QueryFragment<Pg> + QueryId + Send,
+    {
+        if counts_transactions(self) {
+            return self.execute_returning_count(statement).await;
+        }
+        let (mut checking, mut executing) = (&*self, &*self);
+        let check = checking.batch_execute(ASSERT_BEGUN);
+        let (check, count) = join(check, executing.execute_returning_count(statement)).await;
+        tracked(check).and(count)
+    }
+
+    async fn load<Q, T>(&mut self, query: Q) -> QueryResult<Vec<T>>
+    where
+        Q: AsQuery<Query: QueryFragment<Pg> + QueryId + Send> + Send,
+        Pg: QueryMetadata<Q::SqlType>,
+        T: FromSqlRow<Q::SqlType, Pg> + Send,
+    {
+        if counts_transactions(self) {
+            return rows(self, query).await;
+        }
+        let (mut checking, mut reading) = (&*self, &*self);
+        let check = checking.batch_execute(ASSERT_BEGUN);
+        let (check, read) = join(check, rows(&mut reading, query)).await;
+        tracked(check).and(read)
+    }
 
     async fn begin_and_load<Q, T>(
         &mut self,
@@ -61,43 +94,13 @@ impl Link for AsyncPgConnection {
             return;
         }
         let statements = statements.iter().map(|sql| (*sql).to_owned()).collect();
-        match closed::connection() {
+        match closed_connection() {
             Some(closed) => dropped::end(end(mem::replace(self, closed), statements)),
             // A pool closes the connection, which rolls back when its statement has ended.
             None => dropped::end(cancel_blindly(self.cancel_token())),
         }
         self.status().set_in_error();
     }
-}
-
-/// Runs a statement that changes rows. Outside of a transaction, a query is sent with it that fails in one that diesel-async
-/// does not count, and so has the statement fail.
-async fn execute<Q>(conn: &mut AsyncPgConnection, statement: Q) -> QueryResult<usize>
-where
-    Q: QueryFragment<Pg> + QueryId + Send,
-{
-    if counts_transactions(conn) {
-        return conn.execute_returning_count(statement).await;
-    }
-    let (mut checking, mut executing) = (&*conn, &*conn);
-    let check = checking.batch_execute(ASSERT_BEGUN);
-    let (check, count) = join(check, executing.execute_returning_count(statement)).await;
-    tracked(check).and(count)
-}
-
-async fn load<Q, T>(conn: &mut AsyncPgConnection, query: Q) -> QueryResult<Vec<T>>
-where
-    Q: AsQuery<Query: QueryFragment<Pg> + QueryId + Send> + Send,
-    Pg: QueryMetadata<Q::SqlType>,
-    T: FromSqlRow<Q::SqlType, Pg> + Send,
-{
-    if counts_transactions(conn) {
-        return rows(conn, query).await;
-    }
-    let (mut checking, mut reading) = (&*conn, &*conn);
-    let check = checking.batch_execute(ASSERT_BEGUN);
-    let (check, read) = join(check, rows(&mut reading, query)).await;
-    tracked(check).and(read)
 }
 
 fn counts_transactions(conn: &mut AsyncPgConnection) -> bool {
@@ -121,8 +124,7 @@ fn is_closed(conn: &mut AsyncPgConnection) -> bool {
     matches!(polled, Poll::Ready(Err(_)))
 }
 
-/// The first pause before a cancel request, and the longest. Most connections are between two statements or in a short one,
-/// and need no request.
+/// The first pause before a cancel request, and the longest. Most connections run a short statement, or none, and need no request.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -246,4 +248,152 @@ where
         Box::pin(async move { token.cancel_query(tls).await })
     };
     *ENCRYPTED.write().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(cancel));
+}
+
+/// More polls than a connection needs to be set up, each of which does all that can be done.
+const MOST_POLLS: usize = 100;
+
+/// A closed connection, which takes the place of one whose future was dropped. `None` if the set-up needs more than [`Server`]
+/// answers.
+///
+/// diesel-async makes connections from a client of `tokio-postgres` alone, and that makes clients on connections to a server
+/// alone. So the server answers, in memory, what both send to set up a connection.
+fn closed_connection() -> Option<AsyncPgConnection> {
+    let mut set_up = pin!(unconstrained(set_up()));
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..MOST_POLLS {
+        if let Poll::Ready(conn) = set_up.as_mut().poll(&mut context) {
+            return conn;
+        }
+    }
+    None
+}
+
+async fn set_up() -> Option<AsyncPgConnection> {
+    let mut config = Config::new();
+    config.user("closed");
+    let connected = config.connect_raw(Server::default(), NoTls).await;
+    let (client, mut server) = connected.ok()?;
+    let mut conn = pin!(AsyncPgConnection::try_from(client));
+    let conn = poll_fn(|context| {
+        let polled = conn.as_mut().poll(context);
+        if polled.is_pending() {
+            let _ = server.poll_message(context);
+        }
+        polled
+    });
+    // The end of `server` closes it.
+    conn.await.ok()
+}
+
+/// A server that accepts each user and each statement.
+#[derive(Default)]
+struct Server {
+    is_started: bool,
+    received: Vec<u8>,
+    answers: Vec<u8>,
+}
+
+const AUTHENTICATION_OK: &[u8] = b"R\0\0\0\x08\0\0\0\0";
+const READY_FOR_QUERY: &[u8] = b"Z\0\0\0\x05I";
+const PARSE_COMPLETE: &[u8] = b"1\0\0\0\x04";
+const NO_PARAMETERS: &[u8] = b"t\0\0\0\x06\0\0";
+const NO_DATA: &[u8] = b"n\0\0\0\x04";
+const BIND_COMPLETE: &[u8] = b"2\0\0\0\x04";
+const COMMAND_COMPLETE: &[u8] = b"C\0\0\0\x08SET\0";
+const CLOSE_COMPLETE: &[u8] = b"3\0\0\0\x04";
+
+impl Server {
+    /// Answers the complete messages.
+    fn answer(&mut self) {
+        loop {
+            // The first message has no type.
+            let of_type = usize::from(self.is_started);
+            let Some(length) = self.received.get(of_type..of_type + 4) else {
+                return;
+            };
+            let length = length
+                .iter()
+                .fold(0, |length, byte| length << 8 | usize::from(*byte));
+            if self.received.len() < of_type + length {
+                return;
+            }
+            let message: Vec<u8> = self.received.drain(..of_type + length).collect();
+            let answers: &[&[u8]] = match message.first() {
+                _ if !self.is_started => &[AUTHENTICATION_OK, READY_FOR_QUERY],
+                Some(b'P') => &[PARSE_COMPLETE],
+                Some(b'D') => &[NO_PARAMETERS, NO_DATA],
+                Some(b'B') => &[BIND_COMPLETE],
+                Some(b'E') => &[COMMAND_COMPLETE],
+                Some(b'C') => &[CLOSE_COMPLETE],
+                Some(b'S') => &[READY_FOR_QUERY],
+                Some(b'Q') => &[COMMAND_COMPLETE, READY_FOR_QUERY],
+                _ => &[],
+            };
+            self.is_started = true;
+            for answer in answers {
+                self.answers.extend_from_slice(answer);
+            }
+        }
+    }
+}
+
+impl AsyncRead for Server {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let length = self.answers.len().min(buffer.remaining());
+        if length == 0 {
+            return Poll::Pending;
+        }
+        let answers: Vec<u8> = self.answers.drain(..length).collect();
+        buffer.put_slice(&answers);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Server {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.received.extend_from_slice(bytes);
+        self.answer();
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use diesel::result::{DatabaseErrorKind, Error};
+
+    use super::*;
+
+    #[test]
+    fn statements_fail_at_once() {
+        let mut conn = closed_connection().expect("a connection without a server");
+        let statement = pin!(conn.batch_execute("SELECT 1"));
+        let Poll::Ready(Err(error)) = statement.poll(&mut Context::from_waker(Waker::noop()))
+        else {
+            panic!("the connection is open");
+        };
+        let Error::DatabaseError(kind, _) = error else {
+            panic!("{error}");
+        };
+        assert!(matches!(
+            kind,
+            DatabaseErrorKind::ClosedConnection | DatabaseErrorKind::UnableToSendCommand
+        ));
+    }
 }

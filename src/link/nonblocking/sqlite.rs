@@ -24,7 +24,7 @@ use tokio::time::sleep;
 
 use crate::error::classify::{ErrorClass, classify};
 use crate::link::Link;
-use crate::link::nonblocking::{rows, status};
+use crate::link::nonblocking::{DroppedBy, rows, status};
 use crate::link::raw_sql::{BusyTimeout, set_busy_timeout};
 use crate::rt::{backoff, thread_waker};
 
@@ -42,7 +42,7 @@ impl Link for Conn {
     where
         Q: QueryFragment<Sqlite> + QueryId + Send,
     {
-        Finishing(Some(self.execute_returning_count(statement))).await
+        finishing(self.execute_returning_count(statement)).await
     }
 
     async fn load<Q, T>(&mut self, query: Q) -> QueryResult<Vec<T>>
@@ -51,7 +51,7 @@ impl Link for Conn {
         Sqlite: QueryMetadata<Q::SqlType>,
         T: FromSqlRow<Q::SqlType, Sqlite> + Send,
     {
-        Finishing(Some(Box::pin(rows(self, query)))).await
+        finishing(rows(self, query)).await
     }
 
     fn status(&mut self) -> &mut TransactionManagerStatus {
@@ -89,7 +89,7 @@ impl Link for Conn {
         run(self, AnsiTransactionManager::rollback_transaction).await
     }
 
-    /// No statement of this crate is running: [`Finishing`] has waited for it. A pool asks for the state of the connection
+    /// No statement of this crate is running: [`finishing`] has waited for it. A pool asks for the state of the connection
     /// at once, and diesel-async panics while a statement runs, so this waits for the statements too.
     fn abandon(&mut self, statements: &[&str]) {
         let statements: Vec<String> = statements.iter().map(|sql| (*sql).to_owned()).collect();
@@ -108,7 +108,7 @@ impl Link for Conn {
     fn droppable<F: Future<Output: Send> + Send>(
         future: F,
     ) -> impl Future<Output = F::Output> + Send {
-        OffRuntime(Some(Box::pin(future)))
+        DroppedBy::new(future, drop_off_runtime)
     }
 }
 
@@ -156,8 +156,7 @@ fn close(conn: &mut Conn) {
     }
 }
 
-/// diesel-async panics while another thread still has the connection. That of a statement whose future has panicked may have
-/// it for a moment.
+/// diesel-async panics while the thread of a statement, whose future has panicked, still has the connection.
 fn mark_broken(conn: &mut Conn) {
     for _ in 0..100 {
         let marked = catch_unwind(AssertUnwindSafe(|| status(conn).set_in_error()));
@@ -168,42 +167,22 @@ fn mark_broken(conn: &mut Conn) {
     }
 }
 
-/// A future that is dropped where its statements can be waited for. diesel-async waits for a statement that is dropped, and
-/// panics on a runtime with one thread. What the closure has captured is dropped in the runtime, and may spawn tasks.
+/// Drops a future where its statements can be waited for. diesel-async waits for a statement that is dropped, and panics on a
+/// runtime with one thread. What the closure has captured is dropped in the runtime, and may spawn tasks.
 ///
 /// One that is ready runs no statement: it is dropped where it is, which saves a thread for each call.
-struct OffRuntime<F: Future + Send>(Option<Pin<Box<F>>>);
-
-impl<F: Future + Send> Future for OffRuntime<F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let future = self.0.as_mut().expect("a future that was not ready");
-        let polled = future.as_mut().poll(context);
-        if polled.is_ready() {
-            self.0 = None;
-        }
-        polled
-    }
-}
-
-impl<F: Future + Send> Drop for OffRuntime<F> {
-    fn drop(&mut self) {
-        let Some(future) = self.0.take() else {
-            return;
-        };
-        let Ok(runtime) = Handle::try_current() else {
-            return;
-        };
-        if runtime.runtime_flavor() == RuntimeFlavor::CurrentThread {
-            thread::scope(|scope| {
-                let dropped = thread::Builder::new().spawn_scoped(scope, || {
-                    let _entered = runtime.enter();
-                    drop(future);
-                });
-                let _ = dropped.map(ScopedJoinHandle::join);
+fn drop_off_runtime<F: Future + Send>(future: Pin<Box<F>>) {
+    let Ok(runtime) = Handle::try_current() else {
+        return;
+    };
+    if runtime.runtime_flavor() == RuntimeFlavor::CurrentThread {
+        thread::scope(|scope| {
+            let dropped = thread::Builder::new().spawn_scoped(scope, || {
+                let _entered = runtime.enter();
+                drop(future);
             });
-        }
+            let _ = dropped.map(ScopedJoinHandle::join);
+        });
     }
 }
 
@@ -215,34 +194,14 @@ async fn run<T: Send + 'static>(
     conn: &mut Conn,
     work: impl FnOnce(&mut SqliteConnection) -> QueryResult<T> + Send + 'static,
 ) -> QueryResult<T> {
-    Finishing(Some(conn.spawn_blocking(work))).await
+    finishing(conn.spawn_blocking(work)).await
 }
 
-/// Waits for the future when it is dropped, as [`OffRuntime`] does.
-///
-/// Statements of this crate are short: they wait for other writers in steps of at most 10 ms.
-struct Finishing<F: Future + Unpin>(Option<F>);
-
-impl<F: Future + Unpin> Future for Finishing<F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        // A future that panics can't be polled again, so `drop` must not find it.
-        let mut future = self.0.take().expect("a future that was not ready");
-        let polled = Pin::new(&mut future).poll(context);
-        if polled.is_pending() {
-            self.0 = Some(future);
-        }
-        polled
-    }
-}
-
-impl<F: Future + Unpin> Drop for Finishing<F> {
-    fn drop(&mut self) {
-        if let Some(future) = &mut self.0 {
-            let _ = finish(Pin::new(future));
-        }
-    }
+/// Waits for the future when it is dropped. Statements of this crate are short: they wait for other writers for at most 10 ms.
+fn finishing<F: Future>(future: F) -> impl Future<Output = F::Output> {
+    DroppedBy::new(future, |mut future: Pin<Box<F>>| {
+        let _ = finish(future.as_mut());
+    })
 }
 
 fn finish<F: Future>(future: Pin<&mut F>) -> F::Output {
@@ -261,9 +220,10 @@ fn finish<F: Future>(future: Pin<&mut F>) -> F::Output {
 #[cfg(test)]
 mod tests {
     use std::future::{pending, poll_fn};
-    use std::sync::mpsc::{Sender, channel};
     use std::task::Waker;
     use std::thread::ThreadId;
+
+    use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
     use super::*;
 
@@ -290,64 +250,42 @@ mod tests {
         assert_eq!(busy_timeout(&mut conn), Ok(60_000));
     }
 
-    struct Dropped(Sender<ThreadId>);
+    /// Sends the thread on which it is dropped. Needs a runtime then, as a connection of bb8 does.
+    struct Dropped(UnboundedSender<ThreadId>);
 
     impl Drop for Dropped {
         fn drop(&mut self) {
-            let _ = self.0.send(thread::current().id());
+            let (sender, thread) = (self.0.clone(), thread::current().id());
+            tokio::spawn(async move { sender.send(thread) });
         }
     }
 
     #[tokio::test]
     async fn future_that_is_ready_is_dropped_on_its_thread() {
-        let (sender, threads) = channel();
+        let (sender, mut threads) = unbounded_channel();
         let dropped = Dropped(sender);
         // The closure owns it until the future is dropped.
         let ready = poll_fn(move |_| {
             let _ = &dropped;
             Poll::Ready(())
         });
-        OffRuntime(Some(Box::pin(ready))).await;
-        assert_eq!(threads.recv(), Ok(thread::current().id()));
-    }
-
-    /// Needs a runtime when it is dropped, as a connection of bb8 does.
-    struct SpawnsInDrop(Option<tokio::sync::oneshot::Sender<()>>);
-
-    impl Drop for SpawnsInDrop {
-        fn drop(&mut self) {
-            let sender = self.0.take();
-            tokio::spawn(async move { sender.map(|sender| sender.send(())) });
-        }
+        Conn::droppable(ready).await;
+        assert_eq!(threads.recv().await, Some(thread::current().id()));
     }
 
     #[tokio::test]
-    async fn destructor_that_needs_the_runtime_has_it() {
-        let (sender, spawned) = tokio::sync::oneshot::channel();
-        let spawns = SpawnsInDrop(Some(sender));
-        let mut future = Box::pin(OffRuntime(Some(Box::pin(async move {
-            let _spawns = spawns;
-            pending::<()>().await;
-        }))));
-        let _ = future
-            .as_mut()
-            .poll(&mut Context::from_waker(Waker::noop()));
-        drop(future);
-        assert_eq!(spawned.await, Ok(()));
-    }
-
-    #[tokio::test]
-    async fn future_that_is_not_ready_is_dropped_off_a_runtime_of_one_thread() {
-        let (sender, threads) = channel();
+    async fn future_that_is_not_ready_is_dropped_off_a_runtime_of_one_thread_but_in_it() {
+        let (sender, mut threads) = unbounded_channel();
         let dropped = Dropped(sender);
-        let mut future = Box::pin(OffRuntime(Some(Box::pin(async move {
+        let mut future = Box::pin(Conn::droppable(async move {
             let _dropped = dropped;
             pending::<()>().await;
-        }))));
+        }));
         let _ = future
             .as_mut()
             .poll(&mut Context::from_waker(Waker::noop()));
         drop(future);
-        assert_ne!(threads.recv(), Ok(thread::current().id()));
+        let dropped_on = threads.recv().await.expect("a task that was spawned");
+        assert_ne!(dropped_on, thread::current().id());
     }
 }

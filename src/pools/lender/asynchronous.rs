@@ -34,7 +34,7 @@ macro_rules! lend_from_bb8 {
 
             type Style = crate::Async;
 
-            async fn lend_keeping<K: Send + 'static>(
+            async fn lend<K: Send + 'static>(
                 &self,
                 limit: Duration,
                 stop: Option<&StopToken>,

@@ -31,7 +31,7 @@ impl<C: HasBlockingEngine + R2D2Connection + 'static> Lender for R2d2Pool<C> {
         C::block_on(work)
     }
 
-    async fn lend_keeping<K: Send + 'static>(
+    async fn lend<K: Send + 'static>(
         &self,
         limit: Duration,
         stop: Option<&StopToken>,
@@ -101,7 +101,7 @@ mod tests {
         let pool = Pool::builder().max_size(1).build_unchecked(manager);
         let stop = StopToken::new();
         for stop in [None, Some(&stop)] {
-            let lent = block_on(pool.lend(Duration::from_secs(1), stop));
+            let lent = block_on(pool.lend(Duration::from_secs(1), stop, ()));
             let Some(Error::Pool(error)) = lent.err() else {
                 panic!("no connection");
             };

@@ -1,12 +1,10 @@
-//! Whose turn it is.
+//! Whose turn it is, also of waiters for different targets with one name, and of those that do not know theirs yet.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 
 use super::*;
-use crate::StopToken;
-use crate::queue::fair_share::RELEASES_PER_YIELD;
+use crate::queue::line::RELEASES_PER_YIELD;
 
 #[test]
 fn first_come_first_served() {
@@ -19,11 +17,7 @@ fn first_come_first_served() {
     for mut place in places {
         release(&queues);
         assert_eq!(place.wait(None), RELEASED);
-        let awake = in_line(&queues, |line| {
-            let states = line.waiters.values().map(|waiter| waiter.state);
-            states.filter(|state| *state != State::Sleeping).count()
-        });
-        assert_eq!(awake, 1, "one queries");
+        assert_eq!(awake(&queues), 1, "one queries");
         place.granted();
         // It was notified of a release, so it notifies nobody else.
     }
@@ -36,7 +30,7 @@ fn newcomer_queries_at_once_where_all_others_query() {
     let mut places: Vec<_> = (0..4)
         .map(|_| {
             let mut place = queues.place(NAME);
-            place.join(0, 3, PATIENT);
+            place.join("", 3, PATIENT);
             place
         })
         .collect();
@@ -45,21 +39,6 @@ fn newcomer_queries_at_once_where_all_others_query() {
     places.remove(0).granted();
     let mut last = places.pop().expect("the last one");
     assert_eq!(last.wait(None), RELEASED, "more may be free");
-}
-
-#[test]
-fn release_during_query_is_not_missed() {
-    let queues = queues();
-    let mut place = join(&queues, PATIENT);
-    assert_eq!(place.wait(None), None);
-    queues.notify_released(NAME, 1, None);
-    place.refused(None);
-    assert_eq!(place.wait(None), RELEASED);
-    queues.notify_released(NAME, 1, Some(7));
-    place.refused(None);
-    assert_eq!(place.wait(None), RELEASED);
-    place.refused(Some(Duration::ZERO));
-    assert_eq!(place.wait(None), None, "no release since then");
 }
 
 #[test]
@@ -72,68 +51,6 @@ fn release_that_another_one_was_told_of_calls_no_second_one() {
     first.refused(None);
     assert_eq!(first.wait(Some(Instant::now())), None);
     assert_eq!(second.wait(None), RELEASED);
-}
-
-#[test]
-fn panic_during_query_calls_next_waiter() {
-    let queues = queues();
-    let (sender, turns) = channel();
-    let mut first = refused(&queues, PATIENT);
-    let second = join(&queues, PATIENT);
-    queues.notify_released(NAME, 1, Some(3));
-    let panicked = catch_unwind(AssertUnwindSafe(move || {
-        assert_eq!(first.wait(None), Some(Released(Some(3))));
-        panic!("during the query");
-    }));
-    assert!(panicked.is_err());
-    wait_on_thread(second, 2, &sender);
-    let (two, _place) = next_turn(&turns);
-    assert_eq!(two, 2);
-}
-
-#[test]
-fn deadline_is_kept_behind_others() {
-    let queues = queues();
-    let _first = refused(&queues, PATIENT);
-    let mut second = join(&queues, PATIENT);
-    let end = Instant::now() + Duration::from_millis(5);
-    assert_eq!(second.wait(Some(end)), None);
-    assert!(Instant::now() >= end);
-}
-
-#[test]
-fn stop_ends_the_wait_for_a_turn() {
-    let queues = queues();
-    let _first = refused(&queues, PATIENT);
-    let mut alone = queues.place(NAME);
-    alone.wait(None);
-    alone.refused(Some(HOUR));
-    let stop = StopToken::new();
-    thread::scope(|scope| {
-        for mut place in [join(&queues, PATIENT), join(&queues, PATIENT), alone] {
-            let stop = &stop;
-            scope.spawn(move || assert_eq!(block_on(place.turn(None, Some(stop))), None));
-        }
-        until(|| asleep(&queues) == 2);
-        stop.stop();
-    });
-}
-
-#[test]
-fn some_releases_are_yielded() {
-    let queues = queues();
-    let mut first = refused(&queues, PATIENT);
-    let told: Vec<bool> = (0..RELEASES_PER_YIELD)
-        .map(|_| {
-            queues.notify_released(NAME, 1, None);
-            let told = in_line(&queues, |line| line.yield_until.is_none());
-            // After the yield, it is called.
-            assert_eq!(first.wait(None), RELEASED);
-            first.refused(Some(HOUR));
-            told
-        })
-        .collect();
-    assert_eq!(told, [true, true, false]);
 }
 
 #[test]
@@ -152,50 +69,6 @@ fn releases_are_yielded_when_each_waiter_is_served_at_once() {
         })
         .collect();
     assert_eq!(told, [true, true, false]);
-}
-
-/// Two slots and many waiters: no slot is granted twice or lost, and all waiters finish.
-#[test]
-fn all_waiters_are_served() {
-    const THREADS: usize = 32;
-    const EACH: usize = 50;
-    let queues = queues();
-    let free = AtomicI64::new(2);
-    let take = || {
-        free.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |free| {
-            (free > 0).then_some(free - 1)
-        })
-        .is_ok()
-    };
-    thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| {
-                for _ in 0..EACH {
-                    let mut place = queues.place(NAME);
-                    let first = block_on(place.query_first(2));
-                    if !first {
-                        place.join(0, 2, CONNECTED);
-                    }
-                    loop {
-                        place.wait(None);
-                        if take() {
-                            break;
-                        }
-                        place.refused(None);
-                        if place.is_first() {
-                            place.join(0, 2, CONNECTED);
-                        }
-                    }
-                    place.granted();
-                    thread::yield_now();
-                    free.fetch_add(1, Ordering::SeqCst);
-                    queues.notify_released(NAME, 1, None);
-                }
-            });
-        }
-    });
-    assert_eq!(free.into_inner(), 2);
-    assert_empty(&queues);
 }
 
 #[test]
@@ -303,4 +176,150 @@ fn time_is_kept_by_any_waiter_that_wakes() {
         assert_eq!(second.wait(Some(Instant::now())), None);
     });
     assert!(is_over.into_inner());
+}
+
+fn query_first(queues: &Test, max_concurrent: usize) -> Option<Place> {
+    let mut place = queues.place(NAME);
+    block_on(place.query_first(max_concurrent)).then_some(place)
+}
+
+#[test]
+fn targets_have_separate_queues() {
+    let queues = queues();
+    let mut first = refused(&queues, PATIENT);
+    let mut second = join_target(&queues, "other", PATIENT);
+    // It is the only one of its target.
+    assert_eq!(second.wait(None), None);
+    second.refused(None);
+    // A release may be of either.
+    queues.notify_released(NAME, 1, Some(7));
+    assert_eq!(first.wait(None), Some(Released(Some(7))));
+    assert_eq!(second.wait(None), Some(Released(Some(7))));
+    drop((first, second));
+    assert_empty(&queues);
+}
+
+#[test]
+fn first_query_is_made_before_the_target_is_known_unless_others_wait() {
+    let queues = queues();
+    let mut first = query_first(&queues, 2).expect("nobody waits");
+    assert_eq!(first.wait(None), None);
+    let second = query_first(&queues, 2).expect("two may query");
+    assert!(query_first(&queues, 2).is_none(), "two query");
+    first.refused(None);
+    first.join("", 2, PATIENT);
+    drop(second);
+    assert!(query_first(&queues, 2).is_none(), "one waits");
+    drop(first);
+    assert_empty(&queues);
+}
+
+#[test]
+fn first_query_that_is_refused_keeps_its_position() {
+    let queues = queues();
+    let mut first = query_first(&queues, 1).expect("nobody waits");
+    first.wait(None);
+    let mut second = join(&queues, PATIENT);
+    first.refused(None);
+    first.join("", 1, PATIENT);
+    release(&queues);
+    assert_eq!(first.wait(None), RELEASED);
+    assert_eq!(second.wait(Some(Instant::now())), None);
+}
+
+#[test]
+fn release_that_a_dropped_waiter_has_not_used_is_not_missed_by_another_first_query() {
+    let queues = queues();
+    let mut first = query_first(&queues, 2).expect("nobody waits");
+    let mut second = query_first(&queues, 2).expect("nobody waits");
+    for place in [&mut first, &mut second] {
+        place.wait(None);
+    }
+    first.refused(None);
+    first.join("", 2, PATIENT);
+    release(&queues);
+    drop(first);
+    second.refused(None);
+    second.join("", 2, PATIENT);
+    assert_eq!(second.wait(None), RELEASED);
+}
+
+#[test]
+fn concurrent_single_queries_are_limited() {
+    let queues = queues();
+    let once = |limit| {
+        let mut place = queues.place(NAME);
+        block_on(place.query_once(1, Instant::now() + limit));
+        place
+    };
+    let first = once(Duration::ZERO);
+    let started = Instant::now();
+    let limit = Duration::from_millis(20);
+    let second = once(limit);
+    assert!(started.elapsed() >= limit, "it waits for the first one");
+    drop(first);
+    let started = Instant::now();
+    let third = once(LIMIT);
+    assert!(started.elapsed() < LIMIT);
+    drop((second, third));
+    assert_empty(&queues);
+}
+
+#[test]
+fn newcomer_that_may_not_query_calls_nobody() {
+    let queues = queues();
+    let mut first = refused(&queues, PATIENT);
+    assert!(query_first(&queues, 1).is_none());
+    assert_eq!(first.wait(Some(Instant::now())), None);
+}
+
+#[test]
+fn waiter_without_a_target_pauses_and_leaves_the_first_queries() {
+    let queues = queues();
+    let mut alone = query_first(&queues, 1).expect("nobody waits");
+    assert_eq!(alone.wait(None), None);
+    alone.refused(Some(Duration::from_millis(50)));
+    let started = Instant::now();
+    assert_eq!(alone.wait(None), None, "before it leaves them, too");
+    assert!(started.elapsed() >= Duration::from_millis(50));
+    alone.stay_alone();
+    assert!(query_first(&queues, 1).is_some(), "another one may");
+    alone.refused(Some(Duration::from_millis(50)));
+    let started = Instant::now();
+    assert_eq!(alone.wait(None), None);
+    assert!(started.elapsed() >= Duration::from_millis(50));
+    drop(alone);
+    assert_empty(&queues);
+}
+
+/// It neither waits behind those that wait, nor has them query when it was refused.
+#[test]
+fn single_query_disturbs_nobody_that_waits() {
+    let queues = queues();
+    let mut waiter = refused(&queues, PATIENT);
+    let mut once = queues.place(NAME);
+    block_on(once.query_once(1, Instant::now()));
+    assert_eq!(once.wait(None), None);
+    drop(once);
+    assert_eq!(waiter.wait(Some(Instant::now())), None);
+    waiter.refused(Some(HOUR));
+    queues.notify_released(NAME, 1, None);
+    assert_eq!(waiter.wait(None), RELEASED);
+}
+
+#[test]
+fn query_without_response_does_not_block_others() {
+    let queues = queues();
+    let (sender, turns) = channel();
+    let mut first = refused(&queues, CONNECTED);
+    wait_on_thread(join(&queues, CONNECTED), 1, &sender);
+    wait_on_thread(join(&queues, CONNECTED), 2, &sender);
+    // Its query does not return, nor does that of the next.
+    assert_eq!(first.wait(None), None);
+    // The thread of the second may go on later than that of the third.
+    let (one, second) = next_turn(&turns);
+    let (other, third) = next_turn(&turns);
+    assert_eq!(one + other, 3);
+    drop((first, second, third));
+    assert_empty(&queues);
 }

@@ -255,8 +255,9 @@ impl<E: Engine> Case<E> {
             let is_certain = !was_dropped || polls == 0 || !self.has_pauses;
             let is_open = is_certain.then_some(!was_dropped || polls == 0);
             after.check_bare(bare, is_open).await;
+        } else {
+            after.check_next(&mut connections.take().await).await;
         }
-        after.check_next(&mut connections.take().await).await;
         end
     }
 

@@ -1,5 +1,4 @@
 //! The closure keeps what is not `Send` over an await: its task could not change its thread.
-//@ features: async
 //~ future cannot be sent between threads safely
 //~ the trait `Send` is not implemented for `Rc<
 

@@ -1,5 +1,4 @@
 //! The connection leaves the closure, and with it the transaction.
-//@ features: async
 //~ lifetime may not live long enough
 
 use diesel_async::AsyncPgConnection;

@@ -1,5 +1,4 @@
 //! An enum of connections blocks, and has no asynchronous methods.
-//@ features: async
 //~ `diesel-locks` has no asynchronous engine for `
 //~ AnyConnection`
 //~ not `AsyncPgConnection`, `AsyncMysqlConnection` or `SyncConnectionWrapper<SqliteConnection>`

@@ -1,5 +1,4 @@
 //! The transaction continues whether it holds the lock or not.
-//@ features: async
 //~ unused `LockOutcome` that must be used
 #![deny(unused_must_use)]
 

@@ -1,5 +1,4 @@
 //! The connection beside the one that the closure gets.
-//@ features: async
 //~ E0500
 
 use diesel_async::AsyncPgConnection;

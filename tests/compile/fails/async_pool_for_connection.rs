@@ -1,5 +1,4 @@
 //! A pool, where a connection of the pool is needed.
-//@ features: async
 //~ `diesel-locks` has no asynchronous engine for `
 //~ Pool<
 //~ pass a connection of the pool: `migrate_async(&mut pool.get().await?)`

@@ -31,8 +31,8 @@ mod told_apart {
 
     type Database = PooledApart<Postgres>;
 
-    crate::core_tests!(Database);
-    crate::many_writers_tests!(Database);
+    crate::statement_tests!(Database);
+    crate::waiter_tests!(Database);
 }
 
 /// Two connections to the server for all.

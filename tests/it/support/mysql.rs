@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ pub(crate) type Mysql = MysqlOn<MysqlConnection>;
 pub(crate) struct MysqlOn<C> {
     server: String,
     name: String,
+    admin: Mutex<MysqlConnection>,
     connection: PhantomData<fn() -> C>,
 }
 
@@ -34,12 +35,14 @@ impl<C> MysqlOn<C> {
     /// An empty database on another server than that of the other tests.
     pub(crate) fn empty_on(server: &str) -> Self {
         let name = fresh_name();
-        Mysql::connect_to(server)
+        let mut admin = Mysql::connect_to(server);
+        admin
             .batch_execute(&format!("CREATE DATABASE {name}"))
             .expect("create a database");
         Self {
             server: server.to_owned(),
             name,
+            admin: Mutex::new(admin),
             connection: PhantomData,
         }
     }
@@ -49,8 +52,10 @@ impl<C> MysqlOn<C> {
         &self.server
     }
 
-    fn admin(&self) -> MysqlConnection {
-        Mysql::connect_to(&self.server)
+    /// A connection to no database.
+    fn admin(&self) -> MutexGuard<'_, MysqlConnection> {
+        // A test may have failed.
+        self.admin.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -174,13 +179,13 @@ impl<C: EngineConnection<Backend = diesel::mysql::Mysql>> Backend for MysqlOn<C>
              information_schema.processlist WHERE db */ = '{}'",
             self.name
         );
-        let ended = words(&mut admin, &list);
+        let ended = words(&mut *admin, &list);
         let ended: BTreeSet<&str> = ended.split_whitespace().collect();
         for session in &ended {
             // It may have ended by itself.
             let _ = admin.batch_execute(&format!("KILL {session}"));
         }
-        while words(&mut admin, &list)
+        while words(&mut *admin, &list)
             .split_whitespace()
             .any(|session| ended.contains(session))
         {

@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use diesel::connection::{LoadConnection, SimpleConnection};
 use diesel::pg::Pg;
@@ -18,6 +19,7 @@ pub(crate) type Postgres = PostgresOn<PgConnection>;
 pub(crate) struct PostgresOn<C> {
     server: String,
     name: String,
+    admin: Mutex<PgConnection>,
     connection: PhantomData<fn() -> C>,
 }
 
@@ -25,12 +27,14 @@ impl<C> PostgresOn<C> {
     /// An empty database on another server than that of the other tests.
     pub(crate) fn empty_on(server: &str) -> Self {
         let name = fresh_name();
-        Postgres::connect_to(server)
+        let mut admin = Postgres::connect_to(server);
+        admin
             .batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0"))
             .expect("create a database");
         Self {
             server: server.to_owned(),
             name,
+            admin: Mutex::new(admin),
             connection: PhantomData,
         }
     }
@@ -40,8 +44,10 @@ impl<C> PostgresOn<C> {
         &self.server
     }
 
-    fn admin(&self) -> PgConnection {
-        Postgres::connect_to(&self.server)
+    /// A connection to the server's own database.
+    fn admin(&self) -> MutexGuard<'_, PgConnection> {
+        // A test may have failed.
+        self.admin.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,13 +4,17 @@
 /// a pooler too.
 macro_rules! core_tests {
     ($backend:ident) => {
+        mod statements {
+            use super::$backend;
+
+            crate::statement_tests!($backend);
+        }
+        crate::waiter_tests!($backend);
+
         use crate::behaviour as bodies;
 
         crate::backend_tests!($backend:
             exclusion::{
-                waiter_gets_the_lock_when_the_holder_commits,
-                waiter_gets_the_lock_when_the_holder_rolls_back,
-                waiter_gets_the_lock_when_the_holders_connection_is_dropped,
                 waiter_gets_the_lock_when_the_holders_process_is_killed,
                 different_ids_wait_only_where_the_engine_has_one_writer,
                 kept_and_transient_exclude_each_other,
@@ -26,7 +30,6 @@ macro_rules! core_tests {
                 wait_ends_after_its_timeout,
                 free_lock_is_acquired_with_a_zero_timeout,
                 short_timeout_is_not_prolonged,
-                transaction_survives_a_timeout,
                 timeout_holds_while_the_lock_changes_hands,
                 no_wait_returns_unavailable,
                 try_of_a_held_lock_returns_immediately,
@@ -41,20 +44,9 @@ macro_rules! core_tests {
                 a_stopped_process_keeps_its_lock_until_it_is_killed,
             },
             nesting::{
-                lock_is_reentrant,
-                lock_in_a_savepoint_ends_as_documented,
-                with_object_lock_in_a_transaction_is_a_savepoint,
                 opposite_orders_deadlock_or_run_in_turn,
             },
-            transaction_end::{
-                closure_error_rolls_back_and_releases,
-                panic_rolls_back_releases_and_propagates,
-                pooled_connection_is_returned_without_the_lock,
-                closure_error_may_be_any_type_made_from_error,
-            },
             multi_lock::{
-                all_or_none,
-                order_of_ids_does_not_matter,
                 duplicate_ids_are_locked_once,
                 no_ids_lock_nothing,
                 failed_try_of_several_releases_the_free_ones,
@@ -69,15 +61,12 @@ macro_rules! core_tests {
             },
             lists::{
                 empty_database_lists_nothing,
-                semaphores_are_listed_with_their_holders,
                 semaphores_are_filtered_by_bytes,
-                sequences_are_filtered_by_key,
                 lists_do_not_wait_for_transactions,
                 databases_are_listed_apart,
                 unusable_list_options_are_refused,
             },
             retention::{
-                kept_rows_stay_until_purged,
                 purge_leaves_held_rows_alone,
                 purge_waits_for_no_held_row,
                 purge_works_while_others_lock,
@@ -89,25 +78,20 @@ macro_rules! core_tests {
 
             crate::backend_tests!($backend:
                 capacity::{
-                sixty_four_connections_never_hold_more_than_the_permits,
-                eight_connections_always_get_one_of_eight_slots,
-                a_full_semaphore_refuses_without_a_write,
-                many_permits_are_all_granted,
-                maximum_permits_are_all_granted,
-            },
+                    sixty_four_connections_never_hold_more_than_the_permits,
+                    a_full_semaphore_refuses_without_a_write,
+                    many_permits_are_all_granted,
+                },
                 fences::{
                     expired_lease_is_lost_when_a_transaction_holds_the_slot,
-                fences_grow_and_never_repeat,
-                fences_survive_purge_and_a_clock_that_jumps_backwards,
-                fences_grow_between_slots_after_the_clock_was_set_back,
-                fences_grow_over_a_slot_above_the_permits,
-                fences_grow_over_a_slot_that_was_purged,
-                raised_fences_are_larger_than_lost_ones,
-                stale_writer_is_refused_by_its_fence,
-                a_stale_writer_is_stopped_by_pin_slot,
-            },
+                    fences_grow_and_never_repeat,
+                    fences_survive_purge_and_a_clock_that_jumps_backwards,
+                    fences_grow_between_slots_after_the_clock_was_set_back,
+                    fences_grow_over_a_slot_above_the_permits,
+                    fences_grow_over_a_slot_that_was_purged,
+                    stale_writer_is_refused_by_its_fence,
+                },
                 guards::{
-                    guard_is_renewed_until_it_is_dropped,
                     guard_release_returns_the_lease_state,
                     force_released_slot_is_noticed_by_its_guard,
                     guard_that_is_not_renewed_in_time_stays_lost,
@@ -123,26 +107,17 @@ macro_rules! core_tests {
                     paused_process_notices_the_lost_lease,
                 },
                 transaction_slots::{
-                a_slot_is_held_as_long_as_its_transaction,
-                a_slot_is_free_when_its_holder_is_killed,
-                leases_and_slots_of_transactions_count_together,
-                waiter_gets_the_slot_when_a_transaction_ends,
-                a_slot_of_a_savepoint_is_held_by_the_transaction,
-            },
+                    a_slot_is_free_when_its_holder_is_killed,
+                },
                 leases::{
-                slot_is_renewed_and_released,
-                renewing_an_expired_lease_reports_it,
-                slot_granted_to_another_is_lost,
-                releasing_twice_or_with_a_forged_token_changes_nothing,
-                force_release_all_releases_every_slot,
-                remaining_leases_use_the_database_clock,
-                clock_that_was_set_back_does_not_delay_the_release,
-                a_long_transaction_does_not_shorten_the_lease,
-                short_lease_expires,
-                unusable_leases_are_refused,
-                hold_at_least_delays_the_release,
-                waiter_gets_the_slot_when_it_is_released,
-            },
+                    renewing_an_expired_lease_reports_it,
+                    releasing_twice_or_with_a_forged_token_changes_nothing,
+                    clock_that_was_set_back_does_not_delay_the_release,
+                    a_long_transaction_does_not_shorten_the_lease,
+                    short_lease_expires,
+                    unusable_leases_are_refused,
+                    hold_at_least_delays_the_release,
+                },
                 queues::{
                     query_rate_does_not_grow_with_waiters,
                     waiters_of_another_database_do_not_block,
@@ -150,15 +125,14 @@ macro_rules! core_tests {
                 },
                 permits::{
                     more_permits_are_more_slots_while_a_transaction_holds_one,
-                more_permits_are_more_slots,
-                fewer_permits_revoke_no_slot,
-                fewer_permits_count_holding_transactions,
-                fewer_permits_count_renewing_transactions,
-                two_versions_at_once_never_hold_more_than_the_larger_number,
-                lowered_permits_are_never_exceeded,
-                unusable_numbers_and_names_are_refused,
-                names_are_compared_as_bytes_and_kept_whole,
-            },
+                    more_permits_are_more_slots,
+                    fewer_permits_revoke_no_slot,
+                    fewer_permits_count_holding_transactions,
+                    fewer_permits_count_renewing_transactions,
+                    two_versions_at_once_never_hold_more_than_the_larger_number,
+                    unusable_numbers_and_names_are_refused,
+                    names_are_compared_as_bytes_and_kept_whole,
+                },
                 renewers::{
                     guards_of_two_databases_are_renewed,
                     release_guards_releases_those_of_one_renewer,
@@ -168,20 +142,17 @@ macro_rules! core_tests {
                 renewer_stop::{
                     stop_ends_the_waits_of_a_renewer,
                     stop_ends_the_wait_of_a_renewer_for_a_connection,
-                    nothing_is_held_for_a_stopped_caller,
                 },
                 rows::{
-                thirty_two_connections_use_a_new_semaphore,
-                register_takes_all_variants_of_an_enum,
-                purge_removes_what_is_free_and_old,
-                purge_works_while_others_acquire,
-                purge_waits_for_no_open_transaction,
-            },
+                    thirty_two_connections_use_a_new_semaphore,
+                    purge_works_while_others_acquire,
+                    purge_waits_for_no_open_transaction,
+                },
                 transactions::{
-                acquisition_takes_effect_at_commit,
-                a_release_takes_effect_at_commit,
-                a_new_semaphore_in_an_open_transaction_is_an_error,
-            },
+                    acquisition_takes_effect_at_commit,
+                    a_release_takes_effect_at_commit,
+                    a_new_semaphore_in_an_open_transaction_is_an_error,
+                },
             );
         }
         mod sequences {
@@ -192,13 +163,9 @@ macro_rules! core_tests {
                 numbering::{
                     numbers_have_neither_gaps_nor_repeats,
                     thirty_two_connections_use_a_new_sequence,
-                    rolled_back_number_is_drawn_again,
-                    number_of_a_rolled_back_savepoint_is_drawn_again,
                     number_of_a_lost_connection_is_drawn_again,
-                    draw_blocks_until_previous_draw_commits,
                     sequences_do_not_wait_for_each_other,
                     several_numbers_are_consecutive,
-                    last_number_does_not_wait_for_a_draw,
                 },
                 arguments::{
                     a_draw_needs_a_transaction,
@@ -220,42 +187,22 @@ macro_rules! core_tests {
 
             crate::backend_tests!($backend:
                 aborted::{
-                    closure_whose_transaction_has_ended_fails,
                     statements_after_the_end_of_a_transaction_are_not_committed,
-                    closure_that_has_committed_is_not_retried,
-                    methods_in_an_aborted_transaction_have_no_effect,
-                    methods_after_the_end_of_the_transaction_have_no_effect,
                     lost_connection_is_told_apart,
                 },
                 depth::{
-                    a_panic_in_a_nested_transaction_rolls_back_all,
                     a_panic_under_a_lock_in_a_transaction_rolls_back_to_the_lock,
-                    ok_at_another_depth_is_an_error_and_rolls_back,
                     an_error_at_another_depth_rolls_back_all,
                 },
-                isolation_levels::{
-                    isolation_level_applies_to_one_transaction,
-                    unsupported_options_are_rejected,
-                    read_only_transaction_writes_nothing_and_restores_the_session,
-                    locks_slots_and_numbers_work_in_run_transaction,
-                    object_lock_requires_fresh_reads,
-                },
                 retries::{
-                    deadlock_victims_are_retried_until_they_succeed,
                     writes_of_earlier_attempts_are_gone,
                     retries_are_limited,
-                    application_error_is_not_retried,
                     database_error_is_found_in_any_error_type,
                     nested_run_transaction_does_not_retry,
                     panic_rolls_back_and_propagates,
                     zero_attempts_are_rejected,
                     lock_timeouts_are_retried_on_request,
                     retry_is_recorded_by_tracing,
-                },
-                untracked::{
-                    untracked_transaction_is_refused_and_not_ended,
-                    untracked_transaction_without_a_query_is_refused,
-                    leases_in_an_untracked_transaction_are_refused,
                 },
                 upgrades::{
                     shared_readers_that_update_deadlock,

@@ -4,7 +4,7 @@
 //! In the order of their imports: [`config`] (the size, the mutants), [`invariant`] (the names of the invariants),
 //! [`database`] (the statements), [`process`] (the sessions that send them), [`state`] (all of it at one moment),
 //! [`action`] (one step), [`effect`] (what it does), [`protocol`] (what is searched), [`condition`] (what must be
-//! true), [`model`] (for the checker), [`search`] (runs it), [`trace`] (a path in words).
+//! true), [`search`] (runs the checker), [`trace`] (a path in words).
 
 pub mod action;
 pub mod condition;
@@ -12,7 +12,6 @@ pub mod config;
 pub mod database;
 pub mod effect;
 pub mod invariant;
-pub mod model;
 pub mod process;
 pub mod protocol;
 pub mod search;

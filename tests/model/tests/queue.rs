@@ -8,7 +8,7 @@ use std::env;
 use std::process::Command;
 
 mod sync {
-    pub(crate) use std::sync::{Arc, PoisonError, Weak};
+    pub(crate) use std::sync::Arc;
 
     pub(crate) use loom::sync::{Mutex, MutexGuard};
 }
@@ -29,21 +29,17 @@ mod rt {
     use std::task::{Poll, Waker};
     use std::time::{Duration, Instant};
 
+    use crate::sync::{Mutex, MutexGuard};
+
     include!(concat!(env!("OUT_DIR"), "/rt.rs"));
-
-    pub(crate) trait Event: Send {
-        type Value;
-
-        fn poll(&mut self, waker: &Waker) -> Polled<Self::Value>;
-    }
 
     pub(crate) enum Polled<T> {
         Ready(T),
         Pending { until: Option<Instant> },
     }
 
-    pub(crate) async fn wait<E: Event>(mut event: E) -> E::Value {
-        poll_fn(|context| match event.poll(context.waker()) {
+    pub(crate) async fn wait<T>(mut poll: impl FnMut(&Waker) -> Polled<T> + Send) -> T {
+        poll_fn(|context| match poll(context.waker()) {
             Polled::Ready(value) => Poll::Ready(value),
             Polled::Pending { until } => {
                 if let Some(until) = until {
@@ -58,6 +54,10 @@ mod rt {
 
     pub(crate) async fn blocks() -> bool {
         false
+    }
+
+    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().expect("no panic")
     }
 
     pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -169,9 +169,10 @@ macro_rules! scenarios {
 
             use crate::rt;
             use crate::rt::stop_token::StopToken;
-            use crate::variants::$variant::queue::fair_share::FairShare;
+            use crate::variants::$variant::queue::line::FairShare;
             use crate::variants::$variant::queue::{Options, Place, Queues};
 
+            const NAME: &str = "slots";
             const HOUR: Duration = Duration::from_secs(3600);
 
             /// It does not poll.
@@ -181,7 +182,7 @@ macro_rules! scenarios {
             #[derive(Clone)]
             struct Slots {
                 free: Arc<Mutex<usize>>,
-                queues: Arc<Queues<u8, u8>>,
+                queues: Arc<Queues>,
             }
 
             impl Slots {
@@ -201,7 +202,7 @@ macro_rules! scenarios {
 
                 fn release(&self) {
                     *self.free.lock().expect("no panic") += 1;
-                    self.queues.notify_released(&1, 1, None);
+                    self.queues.notify_released(NAME, 1, None);
                 }
 
                 /// Another process releases one.
@@ -209,15 +210,15 @@ macro_rules! scenarios {
                     *self.free.lock().expect("no panic") += 1;
                 }
 
-                fn join(&self, max_concurrent: usize) -> Place<u8, u8> {
-                    let mut place = self.queues.place(1);
+                fn join(&self, max_concurrent: usize) -> Place {
+                    let mut place = self.queues.place(NAME);
                     place.refused(Some(HOUR));
-                    place.join(0, max_concurrent, PATIENT);
+                    place.join("", max_concurrent, PATIENT);
                     place
                 }
 
                 /// Makes attempts until one succeeds.
-                async fn acquire(&self, mut place: Place<u8, u8>) {
+                async fn acquire(&self, mut place: Place) {
                     loop {
                         place.turn(None, None).await;
                         if place.is_first() {
@@ -229,17 +230,17 @@ macro_rules! scenarios {
                         }
                         place.refused(Some(HOUR));
                         if place.is_first() {
-                            place.join(0, 1, PATIENT);
+                            place.join("", 1, PATIENT);
                         }
                     }
                 }
 
                 /// As a waiter that does not know its target.
                 async fn acquire_first(&self) {
-                    let mut place = self.queues.place(1);
+                    let mut place = self.queues.place(NAME);
                     if !place.query_first(1).await {
                         place.refused(Some(HOUR));
-                        place.join(0, 1, PATIENT);
+                        place.join("", 1, PATIENT);
                     }
                     self.acquire(place).await;
                 }
@@ -457,9 +458,9 @@ macro_rules! scenarios {
                 let other = {
                     let (slots, done) = (slots.clone(), Arc::clone(&done));
                     thread::spawn(move || {
-                        let mut place = slots.queues.place(1);
+                        let mut place = slots.queues.place(NAME);
                         // It polls.
-                        place.join(0, 1, PATIENT);
+                        place.join("", 1, PATIENT);
                         block_on(slots.acquire(place));
                         done.store(true, Ordering::SeqCst);
                     })

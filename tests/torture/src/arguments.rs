@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use torture_history::FaultKind;
 
+use crate::cluster::Cluster;
 use crate::sabotage::Sabotage;
 
 /// Workers that use diesel-locks while processes, connections, servers and clocks fail, and a check of what they did.
@@ -18,7 +19,7 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// A run. Exit code: 0 when nothing was violated, 1 when something was, 2 when the run itself failed.
-    Run(Run),
+    Run(Box<Run>),
     /// A worker process, which reads what to do from its standard input.
     #[command(hide = true)]
     Worker,
@@ -26,9 +27,13 @@ pub(crate) enum Command {
 
 #[derive(Args)]
 pub(crate) struct Run {
-    /// `postgres://..` or `mysql://..`: a server on which a database is made and dropped again. Without it, SQLite.
+    /// `postgres://..` or `mysql://..`: a server on which a database is made and dropped again; with `--cluster`, once for
+    /// each node. Without it, SQLite.
     #[arg(long)]
-    pub(crate) url: Option<String>,
+    pub(crate) url: Vec<String>,
+    /// What the servers of several `--url` are together.
+    #[arg(long, requires = "url")]
+    pub(crate) cluster: Option<Cluster>,
     /// For how long faults happen.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) seconds: u64,
@@ -47,15 +52,27 @@ pub(crate) struct Run {
     /// Only these kinds of faults; `none` for none. Without it, all that the engine and the server allow.
     #[arg(long, value_delimiter = ',')]
     pub(crate) faults: Vec<Fault>,
+    /// All kinds of faults but these.
+    #[arg(long, value_delimiter = ',', conflicts_with = "faults")]
+    pub(crate) without: Vec<Fault>,
     /// Breaks one thing in the workers: the check has to find it.
     #[arg(long)]
     pub(crate) sabotage: Option<Sabotage>,
-    /// A program that kills the server, which is started again by somebody else.
+    /// A program that sends a signal to the server: `kill`, `stop` or `continue` is its argument. A killed server is started
+    /// again by the caller of this program. One for each node, in the order of their URLs.
     #[arg(long, value_name = "PROGRAM")]
-    pub(crate) kill_server: Option<PathBuf>,
-    /// The file from which libfaketime reads the offset of the database's clock; PostgreSQL needs none.
+    pub(crate) kill_server: Vec<PathBuf>,
+    /// A program that cuts a node off from the other nodes, with the argument `stop`, and connects it again, with `continue`. One
+    /// for each node, in the order of their URLs. Galera needs none.
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) kill_network: Vec<PathBuf>,
+    /// A program that makes another node the primary. Group Replication needs none.
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) switch_over: Option<PathBuf>,
+    /// A file with the offset of the server's clock, which libfaketime reads. One for each node, in the order of their URLs.
+    /// PostgreSQL needs none.
     #[arg(long, value_name = "FILE")]
-    pub(crate) clock: Option<PathBuf>,
+    pub(crate) clock: Vec<PathBuf>,
     /// libfaketime, for SQLite: there the workers have the database's clock.
     #[arg(long, value_name = "LIBRARY", requires = "clock")]
     pub(crate) faketime: Option<PathBuf>,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
-use diesel::{ConnectionResult, MysqlConnection, PgConnection, QueryResult, SqliteConnection};
+use diesel::{ConnectionResult, QueryResult, SqliteConnection};
 use diesel_async::pooled_connection::{AsyncDieselConnectionManager, ManagerConfig};
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_async::{AsyncConnection, AsyncMysqlConnection, AsyncPgConnection};
@@ -17,7 +17,7 @@ use diesel_locks::prelude::{
 use torture_history::{Op, workload_spec};
 
 use crate::async_pools::{AsyncConnections, PoolKind, implement_pools, open_pool};
-use crate::store::{Store, key};
+use crate::store::key;
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -38,6 +38,7 @@ pub(crate) trait AsyncStore:
     /// A pool of its own, whose connections have the session's settings. To be called in the runtime that uses it.
     fn pool(
         url: &str,
+        settings: String,
         pool: PoolKind,
         size: u32,
     ) -> anyhow::Result<Arc<dyn AsyncConnections<Self>>>;
@@ -115,15 +116,15 @@ struct Number {
 }
 
 /// Opens a connection with the session's settings.
-async fn establish<C: AsyncStore, S: Store>(url: String) -> ConnectionResult<C> {
+async fn establish<C: AsyncStore>(url: String, settings: String) -> ConnectionResult<C> {
     let mut conn = C::establish(&url).await?;
-    let set = conn.batch_execute(&S::settings()).await;
+    let set = conn.batch_execute(&settings).await;
     set.map_err(ConnectionError::CouldntSetupConfiguration)?;
     Ok(conn)
 }
 
 macro_rules! async_store {
-    ($connection:ty, $blocking:ty, $url:expr) => {
+    ($connection:ty, $url:expr) => {
         #[async_trait]
         impl AsyncStore for $connection {
             fn url(url: &str) -> String {
@@ -133,12 +134,14 @@ macro_rules! async_store {
 
             fn pool(
                 url: &str,
+                settings: String,
                 pool: PoolKind,
                 size: u32,
             ) -> anyhow::Result<Arc<dyn AsyncConnections<Self>>> {
                 let mut config = ManagerConfig::default();
-                config.custom_setup =
-                    Box::new(|url| Box::pin(establish::<Self, $blocking>(url.to_owned())));
+                config.custom_setup = Box::new(move |url| {
+                    Box::pin(establish::<Self>(url.to_owned(), settings.clone()))
+                });
                 let manager = AsyncDieselConnectionManager::new_with_config(Self::url(url), config);
                 open_pool!(manager, pool, size)
             }
@@ -159,18 +162,14 @@ macro_rules! async_store {
 }
 
 // libpq's names for the limits, and its milliseconds, are not known here: see `database.rs`.
-async_store!(AsyncPgConnection, PgConnection, |url| url
+async_store!(AsyncPgConnection, |url| url
     .replace("keepalives_count", "keepalives_retries")
     .replace("tcp_user_timeout=5000", "tcp_user_timeout=5"));
 
 // The client would go to the server's socket, past the proxy.
-async_store!(AsyncMysqlConnection, MysqlConnection, |url| {
+async_store!(AsyncMysqlConnection, |url| {
     let mark = if url.contains('?') { '&' } else { '?' };
     format!("{url}{mark}prefer_socket=false")
 });
 
-async_store!(
-    SyncConnectionWrapper<SqliteConnection>,
-    SqliteConnection,
-    str::to_owned
-);
+async_store!(SyncConnectionWrapper<SqliteConnection>, str::to_owned);

@@ -8,8 +8,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel::sql_types::Integer;
+use diesel::sql_types::{BigInt, Integer};
 use torture_history::Moment;
+
+use crate::cluster::Cluster;
+use crate::database::{Database, primary};
+use crate::sessions::Sessions;
 
 /// How long a server that was killed, or has no connection left, is waited for.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -22,10 +26,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// function is meant by a name can be said there: the database's own comes second.
 const POSTGRES: &str = "\
     CREATE SCHEMA torture_clock; \
-    CREATE TABLE torture_clock.setting (ahead interval NOT NULL); \
-    INSERT INTO torture_clock.setting VALUES ('0'); \
+    CREATE TABLE torture_clock.setting (port bigint PRIMARY KEY, ahead interval NOT NULL); \
     CREATE FUNCTION torture_clock.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS \
-    'BEGIN RETURN pg_catalog.clock_timestamp() + (SELECT ahead FROM torture_clock.setting); END'";
+    'BEGIN RETURN pg_catalog.clock_timestamp() + \
+    (SELECT ahead FROM torture_clock.setting WHERE port = CAST(pg_catalog.current_setting(''port'') AS bigint)); END'";
 
 /// The database's clock, which can be set.
 #[derive(Clone)]
@@ -33,19 +37,36 @@ pub(crate) enum Clock {
     /// By a file that libfaketime reads: each time that somebody asks for the time where several processes have this
     /// clock; a little later in a server's one process, which would be busy with little else.
     File { path: PathBuf, lag: Duration },
-    /// By a row, in the database with this URL.
-    Postgres(String),
+    /// By a row of the primary, for the node that calls its port so.
+    Postgres {
+        cluster: Option<Cluster>,
+        urls: Vec<String>,
+        port: i64,
+    },
 }
 
 impl Clock {
-    /// The clock of a PostgreSQL database, for sessions that begin from now on.
-    pub(crate) fn for_postgres(url: &str, database: &str) -> Result<Self> {
-        let mut conn = PgConnection::establish(url)?;
+    /// The clocks of a PostgreSQL database on all nodes, for sessions that begin from now on.
+    pub(crate) fn for_postgres(database: &Database, name: &str) -> Result<Vec<Self>> {
+        let mut conn: PgConnection = database.connect()?;
         conn.batch_execute(POSTGRES)?;
         conn.batch_execute(&format!(
-            "ALTER DATABASE {database} SET search_path = torture_clock, pg_catalog, public"
+            "ALTER DATABASE {name} SET search_path = torture_clock, pg_catalog, public"
         ))?;
-        Ok(Self::Postgres(url.to_owned()))
+        let clocks = (0..database.urls.len()).map(|node| {
+            // The server's own: it may be reached by another.
+            let mut server: PgConnection = database.connect_to(node)?;
+            let port = server.number("SELECT CAST(current_setting('port') AS bigint) AS number")?;
+            diesel::sql_query("INSERT INTO torture_clock.setting VALUES ($1, '0')")
+                .bind::<BigInt, _>(port)
+                .execute(&mut conn)?;
+            Ok(Self::Postgres {
+                cluster: database.cluster,
+                urls: database.urls.clone(),
+                port,
+            })
+        });
+        clocks.collect()
     }
 
     /// The clock of a server, or of the workers (SQLite).
@@ -65,9 +86,15 @@ impl Clock {
                 fs::rename(&next, file).with_context(|| file.display().to_string())?;
                 sleep(*lag);
             }
-            Self::Postgres(url) => {
+            Self::Postgres {
+                cluster,
+                urls,
+                port,
+            } => {
                 let started = Instant::now();
-                while let Err(error) = set_row(url, seconds) {
+                while let Err(error) = primary(*cluster, urls)
+                    .and_then(|primary| set_row(&urls[primary], *port, seconds))
+                {
                     if started.elapsed() > TIMEOUT {
                         return Err(error.context("can't set the clock"));
                     }
@@ -79,10 +106,13 @@ impl Clock {
     }
 }
 
-fn set_row(url: &str, seconds: i32) -> Result<()> {
+fn set_row(url: &str, port: i64, seconds: i32) -> Result<()> {
     let mut conn = PgConnection::establish(url)?;
-    diesel::sql_query("UPDATE torture_clock.setting SET ahead = make_interval(secs => $1)")
-        .bind::<Integer, _>(seconds)
-        .execute(&mut conn)?;
+    diesel::sql_query(
+        "UPDATE torture_clock.setting SET ahead = make_interval(secs => $1) WHERE port = $2",
+    )
+    .bind::<Integer, _>(seconds)
+    .bind::<BigInt, _>(port)
+    .execute(&mut conn)?;
     Ok(())
 }

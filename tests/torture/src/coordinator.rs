@@ -10,18 +10,20 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use diesel::connection::SimpleConnection;
 use diesel_locks::Semaphore;
-use torture_checker::Evidence;
 use torture_history::{FaultKind, Histories, workload_spec};
 
 use crate::arguments::{Fault, Run};
 use crate::clock::Clock;
-use crate::database::Database;
+use crate::cluster::Cluster;
+use crate::database::{Database, primary};
 use crate::directory::Directory;
 use crate::engine::{Engine, with_connection};
 use crate::job::Job;
 use crate::nemesis;
 use crate::proxy::Proxy;
+use crate::routing;
 use crate::run_context::{RunContext, Targets};
+use crate::sessions::Sessions;
 use crate::store::Store;
 use crate::verdict::{self, OPERATION_LIMIT};
 use crate::worker_pool::{FakeClock, WorkerPool};
@@ -36,21 +38,23 @@ pub(crate) fn run(arguments: &Run) -> Result<ExitCode> {
     ctrlc::set_handler(move || flag.store(true, Ordering::SeqCst))?;
     let seed = arguments.seed.unwrap_or_else(rand::random);
     let directory = Directory::create(arguments.keep.as_deref())?;
-    let database = Database::create(arguments.url.as_deref())?;
+    let database = Database::create(&arguments.url, arguments.cluster)?;
+    if let Some(sabotage) = arguments.sabotage {
+        sabotage.check(arguments.cluster)?;
+    }
     prepare(&database)?;
-    let clock = match (database.name(), &arguments.clock) {
-        (Some(name), _) if database.engine == Engine::Postgres => {
-            Some(Clock::for_postgres(&database.url, name)?)
-        }
-        (name, file) => {
-            let file = file.clone();
-            file.map(|file| Clock::for_file(file, name.is_none()))
+    let clocks = match database.name() {
+        Some(name) if database.engine == Engine::Postgres => Clock::for_postgres(&database, name)?,
+        name => {
+            let files = arguments.clock.iter().cloned();
+            let clocks = files.map(|file| Clock::for_file(file, name.is_none()));
+            clocks.collect()
         }
     };
-    if let Some(clock) = &clock {
-        ensure_clock_is_followed(&database, clock)?;
+    for (node, clock) in clocks.iter().enumerate() {
+        ensure_clock_is_followed(&database, node, clock)?;
     }
-    let kinds = kinds(arguments, &database, clock.is_some())?;
+    let kinds = kinds(arguments, &database, !clocks.is_empty())?;
     eprintln!(
         "torture: seed {seed}, {} s, {} processes of {} threads and {} asynchronous ones, faults: {}",
         arguments.seconds,
@@ -60,20 +64,24 @@ pub(crate) fn run(arguments: &Run) -> Result<ExitCode> {
         names(&kinds)
     );
 
-    let proxies = match database.address()? {
-        Some(address) => (0..arguments.workers)
-            .map(|_| Proxy::to(address))
-            .collect::<std::io::Result<Vec<_>>>()?,
-        None => Vec::new(),
-    };
+    let addresses = database.addresses()?;
+    let proxies = (0..arguments.workers)
+        .filter(|_| !addresses.is_empty())
+        .map(|_| Proxy::to(addresses.clone()))
+        .collect::<std::io::Result<Vec<_>>>()?;
+    if let Some(cluster) = database.cluster.filter(|cluster| cluster.has_primary()) {
+        let routes = proxies.iter().map(Proxy::route).collect();
+        routing::follow_primary(cluster, &arguments.url, addresses, routes);
+    }
     let jobs = (0..arguments.workers)
         .map(|worker| {
             let proxy = proxies.get(usize::try_from(worker)?);
             Ok(Job {
                 engine: database.engine,
+                cluster: database.cluster,
                 url: match proxy {
                     Some(proxy) => database.url_by_way_of(proxy.port())?,
-                    None => database.url.clone(),
+                    None => database.urls[0].clone(),
                 },
                 process: 0,
                 worker,
@@ -86,18 +94,22 @@ pub(crate) fn run(arguments: &Run) -> Result<ExitCode> {
             })
         })
         .collect::<Result<Vec<_>>>()?;
-    let fake = arguments.faketime.clone().zip(arguments.clock.clone());
+    let file = arguments.clock.first().cloned();
+    let fake = arguments.faketime.clone().zip(file);
     let worker_pool = WorkerPool::start(
         jobs,
         fake.map(|(library, file)| FakeClock { library, file }),
     )?;
     let targets = Targets {
         engine: database.engine,
-        url: database.url.clone(),
+        cluster: database.cluster,
+        urls: database.urls.clone(),
         worker_pool,
         proxies,
         kill_server: arguments.kill_server.clone(),
-        clock,
+        kill_network: arguments.kill_network.clone(),
+        switch_over: arguments.switch_over.clone(),
+        clocks,
     };
     let context = RunContext::new(targets, Duration::from_secs(arguments.seconds));
     let watched = watch(&context, &kinds, seed, &interrupted);
@@ -123,17 +135,18 @@ pub(crate) fn run(arguments: &Run) -> Result<ExitCode> {
 }
 
 /// An error when the database does not follow the clock, so that nothing would come of setting it.
-fn ensure_clock_is_followed(database: &Database, clock: &Clock) -> Result<()> {
+fn ensure_clock_is_followed(database: &Database, node: usize, clock: &Clock) -> Result<()> {
     const FAR: i64 = 3600;
     clock.set(0)?;
-    // The clock of SQLite's databases is that of the workers.
-    if database.engine == Engine::Sqlite {
+    let is_standby =
+        database.engine == Engine::Postgres && node != primary(database.cluster, &database.urls)?;
+    // The clock of SQLite's databases is that of the workers. A standby gets the row after a delay, so only the primary's clock is
+    // tested.
+    if database.engine == Engine::Sqlite || is_standby {
         return Ok(());
     }
     let now = || -> Result<i64> {
-        with_connection!(database.engine, C => {
-            Ok(Evidence::read(&mut database.connect::<C>()?)?.now_us / 1_000_000)
-        })
+        with_connection!(database.engine, C => Ok(database.connect_to::<C>(node)?.clock()?))
     };
     let before = now()?;
     clock.set(i32::try_from(FAR)?)?;
@@ -151,10 +164,33 @@ fn ensure_clock_is_followed(database: &Database, clock: &Clock) -> Result<()> {
 fn prepare(database: &Database) -> Result<()> {
     use diesel_locks::SemaphoreExt;
 
+    if let Some(cluster) = database.cluster {
+        cluster.await_whole(&database.urls, |_| ())?;
+    }
+    let has_primary = database.cluster.is_some_and(Cluster::has_primary);
     with_connection!(database.engine, C => {
+        let migrate = |node: Option<usize>| -> Result<C> {
+            let mut conn: C = match node {
+                Some(node) => database.connect_to(node)?,
+                None => database.connect()?,
+            };
+            conn.batch_execute(&C::settings())?;
+            diesel_locks::migrate(&mut conn)?;
+            Ok(conn)
+        };
+        // As applications do that start everywhere at once.
+        thread::scope(|scope| {
+            let others = (1..database.urls.len()).filter(|_| !has_primary).map(|node| scope.spawn(move || migrate(Some(node)).map(drop)));
+            let others: Vec<_> = others.collect();
+            let own = migrate(None).map(drop);
+            let mut all = others.into_iter().map(|other| other.join().expect("no panic"));
+            all.try_fold((), |(), migrated| migrated).and(own)
+        })?;
+        if let Some(cluster) = database.cluster {
+            cluster.await_whole(&database.urls, |_| ())?;
+        }
         let mut conn: C = database.connect()?;
         conn.batch_execute(&C::settings())?;
-        diesel_locks::migrate(&mut conn)?;
         conn.create_tables()?;
         let registered = [workload_spec::PINNED, workload_spec::LEASED[0]]
             .map(|semaphore| Semaphore::new(semaphore.name, semaphore.permits));
@@ -164,9 +200,10 @@ fn prepare(database: &Database) -> Result<()> {
 }
 
 fn kinds(arguments: &Run, database: &Database, has_clock: bool) -> Result<Vec<FaultKind>> {
-    let possible = nemesis::possible(database.engine, arguments.kill_server.is_some(), has_clock);
+    let possible = nemesis::possible(database.engine, database.cluster, arguments, has_clock);
     if arguments.faults.is_empty() {
-        return Ok(possible);
+        let without = |kind: &FaultKind| !arguments.without.contains(&Fault::Of(*kind));
+        return Ok(possible.into_iter().filter(without).collect());
     }
     let mut kinds = Vec::new();
     for fault in &arguments.faults {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::Cluster;
 use crate::engine::Engine;
 use crate::sabotage::Sabotage;
 
@@ -11,6 +12,7 @@ use crate::sabotage::Sabotage;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Job {
     pub(crate) engine: Engine,
+    pub(crate) cluster: Option<Cluster>,
     pub(crate) url: String,
     /// Counted over the whole run.
     pub(crate) process: u32,

@@ -14,6 +14,8 @@ use std::thread;
 use anyhow::{Result, anyhow};
 use torture_history::{FaultKind, Moment};
 
+use crate::arguments::Run;
+use crate::cluster::Cluster;
 use crate::engine::Engine;
 use crate::run_context::RunContext;
 
@@ -31,6 +33,9 @@ const LANES: [&[FaultKind]; 5] = [
     &[
         FaultKind::Terminate,
         FaultKind::Crash,
+        FaultKind::Freeze,
+        FaultKind::Isolate,
+        FaultKind::Promote,
         FaultKind::Exhaust,
         FaultKind::Hog,
     ],
@@ -39,12 +44,26 @@ const LANES: [&[FaultKind]; 5] = [
 ];
 
 /// What this engine, and this server, can be made to suffer.
-pub(crate) fn possible(engine: Engine, may_kill: bool, has_clock: bool) -> Vec<FaultKind> {
+pub(crate) fn possible(
+    engine: Engine,
+    cluster: Option<Cluster>,
+    arguments: &Run,
+    has_clock: bool,
+) -> Vec<FaultKind> {
+    let may_kill = !arguments.kill_server.is_empty();
     let is_possible = |kind: &FaultKind| match kind {
         FaultKind::Kill | FaultKind::Pause | FaultKind::Hog | FaultKind::Drop => true,
         FaultKind::ClockAhead | FaultKind::ClockBack => has_clock,
         // A server that may not be killed has others to serve.
         FaultKind::Crash | FaultKind::Exhaust => may_kill,
+        // A single server that is stopped is one that takes its time.
+        FaultKind::Freeze => may_kill && cluster.is_some(),
+        FaultKind::Isolate => {
+            may_kill && (cluster == Some(Cluster::Galera) || !arguments.kill_network.is_empty())
+        }
+        FaultKind::Promote => {
+            cluster == Some(Cluster::GroupReplication) || arguments.switch_over.is_some()
+        }
         FaultKind::Reset
         | FaultKind::BlackHole
         | FaultKind::Delay
@@ -121,7 +140,10 @@ fn inject(context: &RunContext, kind: FaultKind, rng: &mut NemesisRng) -> Result
         FaultKind::Refuse => Some(network::refuse(context, rng)),
         FaultKind::Terminate => server::terminate(context, rng),
         FaultKind::Exhaust => server::exhaust(context, rng),
-        FaultKind::Crash => Some(server::crash(context)?),
+        FaultKind::Crash => Some(server::crash(context, rng)?),
+        FaultKind::Freeze => Some(server::freeze(context, rng)?),
+        FaultKind::Isolate => Some(server::isolate(context, rng)?),
+        FaultKind::Promote => Some(server::promote(context, rng)?),
         FaultKind::ClockAhead | FaultKind::ClockBack => Some(clock::jump(context, rng, kind)?),
         FaultKind::Snapshot => idle_sessions::hold_snapshot(context, rng),
         FaultKind::Hog => idle_sessions::hold_locks(context, rng),

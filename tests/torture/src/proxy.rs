@@ -5,7 +5,7 @@ mod link;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use link::Link;
 /// How long a connection to the server may take.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A proxy to one server.
+/// A proxy to a server, or to several in turn, as a balancer is.
 pub(crate) struct Proxy {
     port: u16,
     shared: Arc<Shared>,
@@ -25,22 +25,29 @@ pub(crate) struct Proxy {
 /// What the proxy shares with the thread that accepts connections.
 #[derive(Default)]
 struct Shared {
+    servers: Mutex<Vec<SocketAddr>>,
+    /// How many connections there were.
+    accepted: AtomicUsize,
     is_refusing: AtomicBool,
     delivery: Arc<Delivery>,
     links: Mutex<Vec<Link>>,
 }
 
 impl Proxy {
-    pub(crate) fn to(server: SocketAddr) -> io::Result<Self> {
+    /// To the first of these servers that accepts a connection; each connection begins with the next.
+    pub(crate) fn to(servers: Vec<SocketAddr>) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared {
+            servers: Mutex::new(servers),
+            ..Shared::default()
+        });
         let accepting = Arc::clone(&shared);
         // It ends with the process.
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 // A connection that can't be established, on either side, is refused.
-                let _ = accepting.accept(client, server);
+                let _ = accepting.accept(client);
             }
         });
         Ok(Self { port, shared })
@@ -48,6 +55,11 @@ impl Proxy {
 
     pub(crate) fn port(&self) -> u16 {
         self.port
+    }
+
+    /// What has it route connections to other servers from now on.
+    pub(crate) fn route(&self) -> Route {
+        Route(Arc::clone(&self.shared))
     }
 
     /// Resets connections: each one for which `chosen` says so.
@@ -94,16 +106,39 @@ impl Proxy {
     }
 }
 
+/// Decides to which servers a proxy leads.
+pub(crate) struct Route(Arc<Shared>);
+
+impl Route {
+    /// To these. Connections to others are reset.
+    pub(crate) fn lead_to(&self, servers: &[SocketAddr]) {
+        *lock(&self.0.servers) = servers.to_vec();
+        self.0.links().retain(|link| {
+            let stays = servers.contains(&link.server());
+            if !stays {
+                link.reset();
+            }
+            stays
+        });
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Shared {
-    fn accept(&self, client: TcpStream, server: SocketAddr) -> io::Result<()> {
+    fn accept(&self, client: TcpStream) -> io::Result<()> {
         if self.is_refusing.load(Ordering::SeqCst) {
             return link::refuse(client);
         }
-        // Not for as long as the system tries: others wait to be accepted.
-        let server = TcpStream::connect_timeout(&server, TIMEOUT)?;
-        let mut link = Link::between(client, server)?;
-        // Silence does not begin or end in between.
+        let (server, connection) = self.connect()?;
+        let mut link = Link::between(client, connection, server)?;
+        // Silence does not begin or end in between, and the servers do not change.
         let mut links = self.links();
+        if !lock(&self.servers).contains(&server) {
+            link.reset();
+        }
         if self.delivery.is_silent() {
             link.drop_packets(true);
         }
@@ -113,8 +148,25 @@ impl Shared {
         Ok(())
     }
 
+    fn connect(&self) -> io::Result<(SocketAddr, TcpStream)> {
+        let mut servers = lock(&self.servers).clone();
+        let mut refused = io::Error::from(io::ErrorKind::NotFound);
+        if !servers.is_empty() {
+            let next = self.accepted.fetch_add(1, Ordering::SeqCst) % servers.len();
+            servers.rotate_left(next);
+        }
+        for server in servers {
+            // Not for as long as the system tries: others wait to be accepted.
+            match TcpStream::connect_timeout(&server, TIMEOUT) {
+                Ok(connected) => return Ok((server, connected)),
+                Err(error) => refused = error,
+            }
+        }
+        Err(refused)
+    }
+
     fn links(&self) -> MutexGuard<'_, Vec<Link>> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.links)
     }
 }
 
@@ -132,7 +184,7 @@ mod tests {
     /// A client of a server that says everything back.
     fn client_of_an_echo() -> (Proxy, TcpStream) {
         let echo = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let proxy = Proxy::to(echo.local_addr().expect("bound")).expect("a port");
+        let proxy = Proxy::to(vec![echo.local_addr().expect("bound")]).expect("a port");
         thread::spawn(move || {
             for mut client in echo.incoming().flatten() {
                 thread::spawn(move || {
@@ -215,7 +267,7 @@ mod tests {
     #[test]
     fn client_notices_a_server_that_was_killed_in_silence() {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let proxy = Proxy::to(server.local_addr().expect("bound")).expect("a port");
+        let proxy = Proxy::to(vec![server.local_addr().expect("bound")]).expect("a port");
         let mut client = connect(&proxy);
         let (mut accepted, _) = server.accept().expect("the proxy");
         // Both ends have heard of each other.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use torture_history::{Fault, FaultKind, Moment};
 
 use crate::clock::Clock;
+use crate::cluster::Cluster;
 use crate::engine::Engine;
 use crate::proxy::Proxy;
 use crate::worker_pool::WorkerPool;
@@ -23,13 +24,20 @@ pub(crate) const FAULT_FREE_WINDOW: (u64, u64) = (60, 30);
 /// What faults can hit.
 pub(crate) struct Targets {
     pub(crate) engine: Engine,
-    /// The database, not by way of a proxy.
-    pub(crate) url: String,
+    pub(crate) cluster: Option<Cluster>,
+    /// The database, not by way of a proxy: on each node of a cluster, otherwise one.
+    pub(crate) urls: Vec<String>,
     pub(crate) worker_pool: WorkerPool,
     /// One for each worker; none on SQLite.
     pub(crate) proxies: Vec<Proxy>,
-    pub(crate) kill_server: Option<PathBuf>,
-    pub(crate) clock: Option<Clock>,
+    /// Of each server that may be killed.
+    pub(crate) kill_server: Vec<PathBuf>,
+    /// Of the network of each node, if it can be stopped.
+    pub(crate) kill_network: Vec<PathBuf>,
+    /// What makes another node the primary, if a statement can't.
+    pub(crate) switch_over: Option<PathBuf>,
+    /// Of each server whose clock can be set.
+    pub(crate) clocks: Vec<Clock>,
 }
 
 /// The state of a run.

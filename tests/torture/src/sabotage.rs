@@ -1,7 +1,10 @@
 //! What can be broken in the workers, to show that the check finds it.
 
+use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+
+use crate::cluster::Cluster;
 
 /// What is broken in the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -33,6 +36,26 @@ pub(crate) enum Sabotage {
     UnlockedPin,
     /// Guards that have lost their slots do not report it.
     SilentGuard,
+    /// A node of a cluster in which all take writes is taken for the only one.
+    NoDetection,
+    /// A primary confirms a COMMIT before a standby has received it.
+    Asynchronous,
     /// Slots are released as another process does, so that nobody in this one learns of it.
     NoHandOver,
+}
+
+impl Sabotage {
+    /// An error unless it breaks something here.
+    pub(crate) fn check(self, cluster: Option<Cluster>) -> Result<()> {
+        let needed = match self {
+            Self::NoDetection => Cluster::Galera,
+            Self::Asynchronous => Cluster::Patroni,
+            _ => return Ok(()),
+        };
+        ensure!(
+            cluster == Some(needed),
+            "the sabotage {self:?} needs a cluster of {needed:?}"
+        );
+        Ok(())
+    }
 }

@@ -20,6 +20,12 @@ pub(crate) trait Sessions: SimpleConnection {
     /// Begins a transaction that others who write wait for; an error when it has to wait too long itself.
     fn begin_holding_locks(&mut self) -> QueryResult<()>;
 
+    /// What a query returns in its only row, as `number`.
+    fn number(&mut self, query: &str) -> QueryResult<i64>;
+
+    /// The database's clock: seconds since 1970.
+    fn clock(&mut self) -> QueryResult<i64>;
+
     /// Ends it.
     fn end(&mut self) -> QueryResult<()> {
         self.batch_execute("ROLLBACK")
@@ -58,6 +64,15 @@ impl Sessions for PgConnection {
         Ok(terminated.terminated)
     }
 
+    fn clock(&mut self) -> QueryResult<i64> {
+        self.number("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS bigint) AS number")
+    }
+
+    fn number(&mut self, query: &str) -> QueryResult<i64> {
+        let row: Number = diesel::sql_query(query).get_result(self)?;
+        Ok(row.number)
+    }
+
     fn begin_snapshot(&mut self) -> QueryResult<()> {
         self.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ")?;
         self.batch_execute(READ_ALL)
@@ -73,6 +88,12 @@ impl Sessions for PgConnection {
         }
         Ok(())
     }
+}
+
+#[derive(QueryableByName)]
+struct Number {
+    #[diesel(sql_type = BigInt)]
+    number: i64,
 }
 
 #[derive(QueryableByName)]
@@ -113,6 +134,15 @@ impl Sessions for MysqlConnection {
         Ok(self.batch_execute(&format!("KILL {session:#x}")).is_ok())
     }
 
+    fn clock(&mut self) -> QueryResult<i64> {
+        self.number("SELECT TIMESTAMPDIFF(SECOND, '1970-01-01', UTC_TIMESTAMP()) AS number")
+    }
+
+    fn number(&mut self, query: &str) -> QueryResult<i64> {
+        let row: Number = diesel::sql_query(query).get_result(self)?;
+        Ok(row.number)
+    }
+
     fn begin_snapshot(&mut self) -> QueryResult<()> {
         self.batch_execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION WITH CONSISTENT SNAPSHOT")?;
         self.batch_execute(READ_ALL)
@@ -136,6 +166,15 @@ impl Sessions for SqliteConnection {
 
     fn terminate(&mut self, _session: i64) -> QueryResult<bool> {
         Ok(false)
+    }
+
+    fn clock(&mut self) -> QueryResult<i64> {
+        self.number("SELECT CAST(strftime('%s', 'now') AS bigint) AS number")
+    }
+
+    fn number(&mut self, query: &str) -> QueryResult<i64> {
+        let row: Number = diesel::sql_query(query).get_result(self)?;
+        Ok(row.number)
     }
 
     fn begin_snapshot(&mut self) -> QueryResult<()> {

@@ -10,6 +10,7 @@ use torture_checker::{Evidence, Limits, Verdict};
 use torture_history::Histories;
 
 use crate::arguments::Run;
+use crate::cluster::Cluster;
 use crate::database::Database;
 use crate::engine::{Engine, with_connection};
 use crate::sessions::Sessions;
@@ -39,6 +40,7 @@ pub(crate) fn report(
         statements_are_limited: database.engine == Engine::Mysql,
         one_more_transaction: database.engine == Engine::Mysql,
         asynchronous: arguments.async_threads > 0,
+        several_writers: database.cluster == Some(Cluster::Galera),
         // The log has the moments; processes may be late by a time slice.
         jump_tolerance: Duration::from_millis(100),
     };
@@ -56,9 +58,12 @@ fn evidence_at_rest(database: &Database) -> Result<Evidence> {
     let started = Instant::now();
     loop {
         let (others, evidence) = with_connection!(database.engine, C => {
-            let mut conn: C = database.connect()?;
             // Before: a COMMIT that is still on its way would come in between.
-            let others = conn.others()?.len();
+            let mut others = 0;
+            for node in 0..database.urls.len() {
+                others += database.connect_to::<C>(node)?.others()?.len();
+            }
+            let mut conn: C = database.connect()?;
             (others, Evidence::read(&mut conn)?)
         });
         let is_held = |slot: &torture_checker::Slot| slot.expires_us > evidence.now_us;

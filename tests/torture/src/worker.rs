@@ -131,6 +131,8 @@ impl<C: Store> WorkerContext<C> {
 
     /// Notes that an operation begins.
     fn begin(&self, thread: u32, client: Client, task: &Task) -> Result<Operation> {
+        // Those of the operation before.
+        let _ = failed_statement::failed_statements();
         let count = self.operations.fetch_add(1, Ordering::SeqCst);
         let history = Arc::clone(&self.history);
         let operation = Operation::new(Op::of(self.job.process, count), history);

@@ -6,6 +6,5 @@ CREATE TABLE IF NOT EXISTS ingest_documents (
     `timestamp` DATETIME(6) NOT NULL,
     digest VARBINARY(32) NOT NULL,
     body LONGBLOB NOT NULL,
-    `generated` BOOLEAN NOT NULL,
     INDEX ingest_documents_id (id)
 ) ENGINE = InnoDB;

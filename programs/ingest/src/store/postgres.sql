@@ -3,8 +3,7 @@ CREATE TABLE IF NOT EXISTS ingest_documents (
     id TEXT NOT NULL,
     "timestamp" TIMESTAMP NOT NULL,
     digest BYTEA NOT NULL,
-    body BYTEA NOT NULL,
-    generated BOOLEAN NOT NULL
+    body BYTEA NOT NULL
 );
 
 -- Not unique: the object lock ensures that an id is stored once.

@@ -3,8 +3,7 @@ CREATE TABLE IF NOT EXISTS ingest_documents (
     id TEXT NOT NULL,
     timestamp TIMESTAMP NOT NULL,
     digest BLOB NOT NULL,
-    body BLOB NOT NULL,
-    generated BOOLEAN NOT NULL
+    body BLOB NOT NULL
 );
 
 -- Not unique: the object lock ensures that an id is stored once.

@@ -52,18 +52,6 @@ fn lessons_on_sqlite_come_out_as_expected() {
     assert_as_expected(&[], &words);
 }
 
-#[test]
-fn a_file_can_be_used_again_in_any_journal_mode() {
-    let directory = TempDir::new().expect("a directory");
-    let file = path_in(&directory, "lessons.sqlite3");
-    for mode in ["DELETE", "WAL"] {
-        let mut conn = SqliteConnection::establish(&file).expect("open");
-        conn.batch_execute(&format!("PRAGMA journal_mode = {mode}"))
-            .expect("nobody else uses it");
-        assert_as_expected(&["--database-url", &file], &["BUSY: database is locked"]);
-    }
-}
-
 /// A trigger that loses every update causes the unexpected result.
 #[test]
 fn unexpected_result_is_reported_and_fails() {

@@ -1,16 +1,13 @@
 //! Passes are numbered without gaps, whatever fails.
 
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use diesel::prelude::*;
 use program_support::on_servers;
-use program_support::testing::{
-    Run, Signal, TempDir, assert_refused, path_in, signal as send, wait_until,
-};
+use program_support::testing::{Run, Signal, TempDir, path_in, signal as send, started};
 
 diesel::table! {
-    pass (id) {
-        id -> BigInt,
+    pass (meeting_id, number) {
         meeting_id -> BigInt,
         number -> BigInt,
     }
@@ -61,60 +58,13 @@ fn passes_on_sqlite_are_gap_free_with_sequences_and_not_without() {
     passes_are_gap_free_with_sequences_and_not_without(&path);
 }
 
-/// Every transaction draws from two sequences, half of them in the opposite order.
-fn deadlocks_are_tried_again(url: &str) {
-    #[cfg(feature = "postgres")]
-    if url.starts_with("postgres") {
-        use diesel::connection::SimpleConnection;
-        let mut conn = PgConnection::establish(url).expect("the server answers");
-        // Detect each deadlock in less than a second, if the user may set that.
-        let set = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = ''20ms''', current_database()); END $$";
-        let _ = conn.batch_execute(set);
-    }
-    let pairs = ["--meetings", "2", "--passes", "30", "--pairs", "100"];
-    let options = ["--database-url", url, "--workers", "4"];
-    let run = Run::of(&mut passes(&[&pairs[..], &options].concat()));
-    assert_right(&run);
-    run.assert_numbers(&[("passes", 60)]);
-    run.assert_some(&["retries"]);
-}
-
-on_servers!(
-    passes_are_gap_free_with_sequences_and_not_without,
-    deadlocks_are_tried_again,
-);
-
-#[test]
-fn without_failures_nothing_is_rolled_back() {
-    let run = small(&["--failures", "0", "--workers", "2"]);
-    assert_right(&run);
-    run.assert_zero(&["rollbacks"]);
-}
-
-#[test]
-fn a_second_run_on_a_database_has_meetings_of_its_own() {
-    let directory = TempDir::new().expect("a directory");
-    let path = path_in(&directory, "passes.sqlite");
-    small(&["--database-url", &path, "--careless", "own-transaction"]).assert_some(&["gaps"]);
-    let run = small(&["--database-url", &path]);
-    assert_right(&run);
-    run.assert_numbers(&[("passes", 300)]);
-}
+on_servers!(passes_are_gap_free_with_sequences_and_not_without);
 
 /// Starts a long run, and ends it by the signal while it is active. Returns its output, and the path of its database.
 fn ended_by(signal: Signal, directory: &TempDir) -> (Output, String) {
     let path = path_in(directory, "passes.sqlite");
-    let child = passes(&["--passes", "100000", "--database-url", &path])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("passes starts");
-    // An error while the table is missing or locked.
-    let stored = || -> QueryResult<i64> {
-        let mut conn = SqliteConnection::establish(&path).map_err(|_| diesel::NotFound)?;
-        pass::table.count().get_result(&mut conn)
-    };
-    wait_until("50 passes are issued", || stored().unwrap_or(0) >= 50);
+    let mut command = passes(&["--passes", "100000", "--database-url", &path]);
+    let child = started(&mut command, &path, "pass", 50);
     send(child.id(), signal);
     (child.wait_with_output().expect("passes ends"), path)
 }
@@ -146,15 +96,4 @@ fn a_killed_run_leaves_no_gaps() {
         assert_eq!(number, expected, "of the meeting {meeting}");
         before = (meeting, number);
     }
-}
-
-#[test]
-fn unusable_arguments_are_refused() {
-    let cases = [
-        (["--meetings", "0"], "--meetings"),
-        (["--passes", "0"], "--passes"),
-        (["--failures", "91"], "0..=90"),
-        (["--careless", "luck"], "own-transaction"),
-    ];
-    assert_refused(|| passes(&[]), &cases);
 }

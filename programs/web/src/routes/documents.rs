@@ -8,16 +8,15 @@ use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use diesel_locks::{LockRequest, ObjectId};
+use diesel_locks::{Error, LockRequest, ObjectId, Wait};
 use serde::Deserialize;
 
 use crate::app::App;
 use crate::problem::Problem;
-use crate::store::Store;
+use crate::store;
 use crate::xml::{self, Refusal};
 
-/// The longest time for which a request may ask to hold its lock. PostgreSQL ends a transaction that does nothing
-/// for longer: see `store::SET_IDLE_LIMIT`.
+/// The longest time for which a request may ask to hold its lock: less than PostgreSQL lets a transaction do nothing.
 const LONGEST_HOLD_MS: u64 = 50_000;
 
 #[derive(Deserialize)]
@@ -28,17 +27,15 @@ pub(super) struct Options {
 }
 
 /// Stores the document if it is newer than the one that is stored.
-pub(super) async fn put<C: Store>(
-    State(app): State<Arc<App<C>>>,
+pub(super) async fn put(
+    State(app): State<Arc<App>>,
     Path(id): Path<String>,
-    Query(options): Query<Options>,
+    Query(Options { hold_ms }): Query<Options>,
     body: Bytes,
 ) -> Result<StatusCode, Problem> {
-    if options.hold_ms > LONGEST_HOLD_MS {
-        let detail = format!(
-            "hold_ms={} is too long: at most {LONGEST_HOLD_MS} are allowed",
-            options.hold_ms
-        );
+    if hold_ms > LONGEST_HOLD_MS {
+        let detail =
+            format!("hold_ms={hold_ms} is too long: at most {LONGEST_HOLD_MS} are allowed");
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
     }
     let text = std::str::from_utf8(&body)
@@ -51,60 +48,47 @@ pub(super) async fn put<C: Store>(
             "the body has a document type (<!DOCTYPE>), which is not accepted: it can declare entities",
         ),
     })?;
-    let hold = Duration::from_millis(options.hold_ms);
-    app.blocking(move |app, call| {
-        let request = LockRequest::new(ObjectId::new("Document", &id)).wait(app.wait());
-        let locks = app.locks.stopped_by(&call.stop);
-        locks.with_object_lock(request, |conn| {
-            drop(call.wait);
-            thread::sleep(hold);
-            let status = match conn.changed_us(&id)? {
-                None => {
-                    conn.insert_document(&id, changed_us, &body)?;
-                    StatusCode::CREATED
-                }
-                Some(stored) if stored < changed_us => {
-                    conn.update_document(&id, changed_us, &body)?;
-                    StatusCode::OK
-                }
-                Some(_) => StatusCode::NO_CONTENT,
-            };
-            Ok(status)
-        })
+    app.blocking(move |app, stop| {
+        let wait = Wait::AtMost(app.arguments.wait);
+        let request = LockRequest::new(ObjectId::new("Document", &id)).wait(wait);
+        app.locks
+            .stopped_by(stop)
+            .with_object_lock(request, |conn| {
+                thread::sleep(Duration::from_millis(hold_ms));
+                let status = match store::changed_us(conn, &id)? {
+                    None => {
+                        store::insert_document(conn, &id, changed_us, &body)?;
+                        StatusCode::CREATED
+                    }
+                    Some(stored) if stored < changed_us => {
+                        store::update_document(conn, &id, changed_us, &body)?;
+                        StatusCode::OK
+                    }
+                    Some(_) => StatusCode::NO_CONTENT,
+                };
+                Ok(status)
+            })
     })
     .await
 }
 
-pub(super) async fn get<C: Store>(
-    State(app): State<Arc<App<C>>>,
+pub(super) async fn get(
+    State(app): State<Arc<App>>,
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
-    let found = app
-        .blocking(move |app, call| {
+    let document = app
+        .blocking(move |app, stop| {
             ObjectId::new("Document", &id)
                 .validate()
-                .map_err(diesel_locks::Error::from)?;
-            app.connection(&call)?
-                .document(&id)?
+                .map_err(Error::from)?;
+            let mut conn = app.connection(stop)?;
+            store::document(&mut conn, &id)?
                 .ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, format!("no document {id:?}")))
         })
         .await?;
     let headers = [
         (header::CONTENT_TYPE, "application/xml".to_owned()),
-        (header::ETAG, format!("\"{}\"", found.changed_us)),
+        (header::ETAG, format!("\"{}\"", document.changed_us)),
     ];
-    Ok((headers, found.body).into_response())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::LONGEST_HOLD_MS;
-    use crate::store::SET_IDLE_LIMIT;
-
-    #[test]
-    fn lock_is_held_for_less_time_than_a_transaction_may_do_nothing() {
-        let (_, limit) = SET_IDLE_LIMIT.rsplit_once(' ').expect("words");
-        let limit_ms: u64 = limit.parse().expect("milliseconds");
-        assert!(LONGEST_HOLD_MS + 5_000 <= limit_ms);
-    }
+    Ok((headers, document.body).into_response())
 }

@@ -3,61 +3,50 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use diesel::connection::SimpleConnection;
-use diesel::prelude::*;
 use diesel_locks::prelude::*;
 use diesel_locks::{InspectExt, ListOptions, Slot, SlotInfo};
+use program_support::connection::AnyConnection;
+use program_support::database::Database;
+use program_support::testing::{TempDir, path_in};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use super::instance::Instance;
 use super::webdriver::Browser;
 
 /// A service, its page in a browser, and a connection with which a test acquires slots.
-pub(crate) struct Page<C> {
+pub(crate) struct Page {
     pub(crate) browser: Browser,
     pub(crate) service: Instance,
-    pub(crate) conn: C,
+    pub(crate) conn: AnyConnection,
     pub(crate) url: String,
     directory: Option<TempDir>,
 }
 
-impl Page<SqliteConnection> {
+impl Page {
     /// On a database of its own.
-    pub(crate) fn on_sqlite(arguments: &[&str]) -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("locks.sqlite");
-        let mut page = Self::on(path.to_str().expect("UTF-8"), arguments);
-        // The service writes too.
-        let wait = "PRAGMA busy_timeout = 10000";
-        page.conn.batch_execute(wait).expect("a time-out");
+    pub(crate) fn on_sqlite() -> Self {
+        let directory = TempDir::new().expect("a directory");
+        let mut page = Self::on(&path_in(&directory, "locks.sqlite"));
         page.directory = Some(directory);
         page
     }
-}
 
-impl<C: Connection + SemaphoreExt> Page<C> {
     /// On the database of this URL.
-    pub(crate) fn on(url: &str, arguments: &[&str]) -> Self {
-        let service = Instance::start_with_log(url, arguments, Stdio::null());
+    pub(crate) fn on(url: &str) -> Self {
+        let token = ["--operator-token", "let me in"];
+        let service = Instance::start_with_log(url, &token, Stdio::null());
         let browser = Browser::start();
-        browser.show_as(1280, 900, "light");
         browser.open(&format!("http://{}/", service.address));
+        let database = Database::from_url(url).expect("a URL");
         let page = Self {
             browser,
             service,
-            conn: C::establish(url).expect("the database answers"),
+            conn: AnyConnection::open(&database).expect("the database answers"),
             url: url.to_owned(),
             directory: None,
         };
-        page.wait_for_state("Live");
+        page.wait_for_text("#connection", "Live");
         page
-    }
-
-    /// Loads the page again.
-    pub(crate) fn reload(&self) {
-        self.browser
-            .open(&format!("http://{}/", self.service.address));
     }
 
     /// Acquires a slot for 30 s.
@@ -83,19 +72,23 @@ impl<C: Connection + SemaphoreExt> Page<C> {
         self.held_slots(semaphore).len()
     }
 
-    /// Waits until the page says this about its connection. Returns how long that took.
-    pub(crate) fn wait_for_state(&self, state: &str) -> Duration {
-        let script =
-            "return document.getElementById('connection-text').textContent === arguments[0]";
-        self.browser.wait(state, script, &[json!(state)]).1
+    /// Confirms the release in the dialog.
+    pub(crate) fn confirm(&self) {
+        self.browser.type_into("#token", "let me in");
+        self.browser.click("#dialog-ok");
     }
 
-    /// Waits until a slot is shown with this text as its holder. Returns how long that took.
-    pub(crate) fn wait_for_holder(&self, semaphore: &str, slot: u32, holder: &str) -> Duration {
-        let script = "return document.querySelector(arguments[0])?.textContent === arguments[1]";
-        let holder_of = format!("{} .holder .name", row(semaphore, slot));
-        let arguments = [json!(holder_of), json!(holder)];
-        self.browser.wait(holder, script, &arguments).1
+    /// Waits until a slot is shown with this text as its holder.
+    pub(crate) fn wait_for_holder(&self, semaphore: &str, slot: u32, holder: &str) {
+        let cell = format!("{} td:nth-child(2)", row(semaphore, slot));
+        self.wait_for_text(&cell, holder);
+    }
+
+    /// Waits until a slot is not shown.
+    pub(crate) fn wait_until_free(&self, semaphore: &str, slot: u32) {
+        let script = "return !document.querySelector(arguments[0])";
+        let arguments = [json!(row(semaphore, slot))];
+        self.browser.wait("free slot", script, &arguments);
     }
 
     /// Waits until an element has this text.
@@ -114,7 +107,7 @@ impl<C: Connection + SemaphoreExt> Page<C> {
 
     /// Whether an element is shown.
     pub(crate) fn shows(&self, selector: &str) -> bool {
-        let script = "return document.querySelector(arguments[0])?.checkVisibility({ visibilityProperty: true }) ?? false";
+        let script = "return document.querySelector(arguments[0])?.checkVisibility() ?? false";
         self.browser.run(script, &[json!(selector)]) == Value::Bool(true)
     }
 
@@ -124,8 +117,7 @@ impl<C: Connection + SemaphoreExt> Page<C> {
     }
 }
 
-/// A selector of the row of a slot.
+/// A selector of the row of a slot that is not free.
 pub(crate) fn row(semaphore: &str, slot: u32) -> String {
-    let label = json!(format!("Slots of {semaphore}"));
-    format!("table[aria-label={label}] tbody tr:nth-child({slot})")
+    format!("tbody[data-key={}] tr[data-key='{slot}']", json!(semaphore))
 }

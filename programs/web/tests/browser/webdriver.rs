@@ -4,8 +4,8 @@
 //! and one of them a licence that this workspace does not have.
 
 use std::env;
-use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
@@ -68,7 +68,7 @@ impl Browser {
             "goog:chromeOptions": options,
             "goog:loggingPrefs": { "browser": "ALL" },
         }});
-        let session = started.command("POST", "/session", &json!({ "capabilities": capabilities }));
+        let session = started.post("/session", &json!({ "capabilities": capabilities }));
         let id = session["sessionId"].as_str().expect("a session");
         started.session = format!("/session/{id}");
         started
@@ -87,13 +87,12 @@ impl Browser {
         )
     }
 
-    /// Waits until a script returns neither null nor false. Returns what it returned, and how long it took.
-    pub(crate) fn wait(&self, what: &str, script: &str, arguments: &[Value]) -> (Value, Duration) {
+    /// Waits until a script returns true.
+    pub(crate) fn wait(&self, what: &str, script: &str, arguments: &[Value]) {
         let start = Instant::now();
         loop {
-            let value = self.run(script, arguments);
-            if !matches!(value, Value::Null | Value::Bool(false)) {
-                return (value, start.elapsed());
+            if self.run(script, arguments) == Value::Bool(true) {
+                return;
             }
             assert!(
                 start.elapsed() < PATIENCE,
@@ -119,18 +118,6 @@ impl Browser {
         );
     }
 
-    /// The role and the name that a screen reader is told.
-    pub(crate) fn accessible(&self, selector: &str) -> (String, String) {
-        let element = self.element(selector);
-        let computed = |what: &str| {
-            let path = format!("{}/element/{element}/computed{what}", self.session);
-            let answer = client::get(self.address, &path);
-            let value = answer.json()["value"].take();
-            value.as_str().unwrap_or_default().to_owned()
-        };
-        (computed("role"), computed("label"))
-    }
-
     fn element(&self, selector: &str) -> String {
         let found = self.post(
             "/element",
@@ -147,36 +134,6 @@ impl Browser {
         self.post("/actions", &json!({ "actions": [source] }));
     }
 
-    /// Sets the size of the window, and light or dark.
-    pub(crate) fn show_as(&self, width: u32, height: u32, scheme: &str) {
-        let size =
-            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
-        self.devtools("Emulation.setDeviceMetricsOverride", &size);
-        self.emulate("prefers-color-scheme", scheme);
-    }
-
-    /// Sets one media feature, and no other.
-    pub(crate) fn emulate(&self, feature: &str, value: &str) {
-        let features = json!([{ "name": feature, "value": value }]);
-        self.devtools(
-            "Emulation.setEmulatedMedia",
-            &json!({ "features": features }),
-        );
-    }
-
-    /// A picture of the window, as PNG in Base64.
-    pub(crate) fn picture(&self) -> String {
-        let picture = self.devtools("Page.captureScreenshot", &json!({ "format": "png" }));
-        picture["data"].as_str().expect("a picture").to_owned()
-    }
-
-    fn devtools(&self, command: &str, parameters: &Value) -> Value {
-        self.post(
-            "/goog/cdp/execute",
-            &json!({ "cmd": command, "params": parameters }),
-        )
-    }
-
     /// What the page wrote to the console since the last call, from warnings on. Failed requests are among it.
     pub(crate) fn console(&self) -> Vec<String> {
         let entries = self.post("/se/log", &json!({ "type": "browser" }));
@@ -187,14 +144,11 @@ impl Browser {
             .collect()
     }
 
+    /// Sends a command of the session, when there is one.
     fn post(&self, path: &str, body: &Value) -> Value {
-        self.command("POST", &format!("{}{path}", self.session), body)
-    }
-
-    fn command(&self, method: &str, path: &str, body: &Value) -> Value {
-        let answer =
-            client::send(self.address, method, path, &[], body.to_string().as_bytes()).answer();
-        assert_eq!(answer.status, 200, "{method} {path}: {answer:?}");
+        let path = format!("{}{path}", self.session);
+        let answer = client::send(self.address, "POST", &path, &[], &body.to_string()).answer();
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
         answer.json()["value"].take()
     }
 }
@@ -202,9 +156,16 @@ impl Browser {
 impl Drop for Browser {
     fn drop(&mut self) {
         if !self.session.is_empty() {
-            // Ends the browser; without it, its processes would outlive the driver.
-            let sent = client::try_send(self.address, "DELETE", &self.session, &[], b"");
-            let _ = sent.and_then(client::Sent::try_answer);
+            // Ends the browser; without it, its processes would outlive the driver. The driver may have ended.
+            let address = self.address;
+            let request = format!(
+                "DELETE {} HTTP/1.1\r\nHost: {address}\r\n\r\n",
+                self.session
+            );
+            if let Ok(mut stream) = TcpStream::connect(address) {
+                let _ = stream.write_all(request.as_bytes());
+                let _ = BufReader::new(stream).read_line(&mut String::new());
+            }
         }
         let _ = self.driver.kill();
         let _ = self.driver.wait();

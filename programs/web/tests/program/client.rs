@@ -1,6 +1,6 @@
 //! A small HTTP client: it can hang up, and does nothing that is not in the test.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -30,11 +30,8 @@ impl Answer {
     /// Asserts that this is a problem with this status.
     pub(crate) fn assert_problem(&self, status: u16, detail: &str) {
         assert_eq!(self.status, status, "{self:?}");
-        assert_eq!(
-            self.header("content-type"),
-            Some("application/problem+json"),
-            "{self:?}"
-        );
+        let kind = self.header("content-type");
+        assert_eq!(kind, Some("application/problem+json"), "{self:?}");
         let problem = self.json();
         assert_eq!(problem["status"], status, "{self:?}");
         assert!(problem["title"].is_string(), "{self:?}");
@@ -49,27 +46,17 @@ pub(crate) struct Sent(TcpStream);
 impl Sent {
     /// Waits for the answer.
     pub(crate) fn answer(self) -> Answer {
-        self.try_answer().expect("an answer")
-    }
-
-    pub(crate) fn try_answer(self) -> io::Result<Answer> {
         let mut answer = BufReader::new(self.0);
         let mut head = String::new();
-        while answer.read_line(&mut head)? > 2 {}
+        while answer.read_line(&mut head).expect("an answer") > 2 {}
         // Not every server closes the connection.
         let length = header(&head, "content-length").and_then(|length| length.parse().ok());
         let mut body = String::new();
         let mut rest = answer.take(length.unwrap_or(u64::MAX));
-        rest.read_to_string(&mut body)?;
+        rest.read_to_string(&mut body).expect("a body");
         let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
-        let status = status.ok_or_else(|| io::Error::other(format!("no status: {head}")))?;
-        Ok(Answer { status, head, body })
-    }
-
-    /// This end of the connection.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn local_address(&self) -> SocketAddr {
-        self.0.local_addr().expect("connected")
+        let status = status.unwrap_or_else(|| panic!("no status: {head}"));
+        Answer { status, head, body }
     }
 
     /// The stream of an answer that does not end.
@@ -91,44 +78,33 @@ pub(crate) fn send(
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
-    body: &[u8],
+    body: &str,
 ) -> Sent {
-    try_send(address, method, path, headers, body).expect("the server listens and reads")
-}
-
-pub(crate) fn try_send(
-    address: SocketAddr,
-    method: &str,
-    path: &str,
-    headers: &[(&str, &str)],
-    body: &[u8],
-) -> io::Result<Sent> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut head = format!(
-        "{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n",
+    let mut stream = TcpStream::connect(address).expect("the server listens");
+    let limited = stream.set_read_timeout(Some(PATIENCE));
+    limited.expect("a time-out");
+    let mut request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {}\r\n",
         body.len()
     );
-    if !headers.iter().any(|(name, _)| *name == "Host") {
-        head.extend(["Host: ", &address.to_string(), "\r\n"]);
-    }
     for (name, value) in headers {
-        head.extend([name, ": ", value, "\r\n"]);
+        request.extend([name, ": ", value, "\r\n"]);
     }
-    head.push_str("\r\n");
-    stream.write_all(&[head.as_bytes(), body].concat())?;
-    Ok(Sent(stream))
+    request.extend(["\r\n", body]);
+    let written = stream.write_all(request.as_bytes());
+    written.expect("the server reads");
+    Sent(stream)
 }
 
 pub(crate) fn get(address: SocketAddr, path: &str) -> Answer {
-    send(address, "GET", path, &[], b"").answer()
+    send(address, "GET", path, &[], "").answer()
 }
 
 /// Again if no connection was free: nothing was done then.
 pub(crate) fn post(address: SocketAddr, path: &str) -> Answer {
     let started = Instant::now();
     loop {
-        let answer = send(address, "POST", path, &[], b"").answer();
+        let answer = send(address, "POST", path, &[], "").answer();
         let refused = answer.body.contains("no connection to the database");
         if !refused || started.elapsed() > PATIENCE {
             return answer;
@@ -137,37 +113,30 @@ pub(crate) fn post(address: SocketAddr, path: &str) -> Answer {
 }
 
 /// Sends JSON, with more headers.
-pub(crate) fn post_json(
+pub(crate) fn send_json(
     address: SocketAddr,
     path: &str,
     headers: &[(&str, &str)],
-    body: &Value,
-) -> Answer {
-    let json = [&[("Content-Type", "application/json")], headers].concat();
-    send(address, "POST", path, &json, body.to_string().as_bytes()).answer()
+    body: &str,
+) -> Sent {
+    let headers = [&[("Content-Type", "application/json")], headers].concat();
+    send(address, "POST", path, &headers, body)
 }
 
 /// Sends a transfer of 1.
 pub(crate) fn send_transfer(address: SocketAddr, from: i64, to: i64) -> Sent {
     let body = format!(r#"{{"from":{from},"to":{to},"amount":1}}"#);
-    let json = [("Content-Type", "application/json")];
-    send(address, "POST", "/transfers", &json, body.as_bytes())
+    send_json(address, "/transfers", &[], &body)
 }
 
 /// Sends a document that was changed in this second.
-pub(crate) fn send_document(address: SocketAddr, id: &str, second: u32) -> Sent {
-    let body = document(second);
-    send(
-        address,
-        "PUT",
-        &format!("/documents/{id}"),
-        &[],
-        body.as_bytes(),
-    )
+pub(crate) fn send_document(address: SocketAddr, id: &str, second: usize) -> Sent {
+    let path = format!("/documents/{id}");
+    send(address, "PUT", &path, &[], &document(second))
 }
 
 /// A document that was changed in this second.
-pub(crate) fn document(second: u32) -> String {
+pub(crate) fn document(second: usize) -> String {
     let (minute, second) = (second / 60, second % 60);
     format!("<order changed='2026-01-31T12:{minute:02}:{second:02}Z'><line>1</line></order>")
 }

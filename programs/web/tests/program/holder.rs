@@ -5,20 +5,23 @@ use std::thread::{self, JoinHandle};
 
 use diesel::prelude::*;
 use diesel_locks::prelude::*;
+use program_support::connection::AnyConnection;
+use program_support::database::Database;
 
 pub(crate) struct Holder {
-    release: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    /// The lock is released when it is dropped.
+    release: Sender<()>,
+    thread: JoinHandle<()>,
 }
 
 impl Holder {
     /// Returns when the lock is held.
-    pub(crate) fn acquire<C: ObjectLockExt + Connection>(url: &str, id: ObjectId) -> Self {
-        let url = url.to_owned();
+    pub(crate) fn acquire(url: &str, id: ObjectId) -> Self {
+        let database = Database::from_url(url).expect("a URL");
         let (held, is_held) = channel();
-        let (release, released) = channel();
+        let (release, released) = channel::<()>();
         let thread = thread::spawn(move || {
-            let mut conn = C::establish(&url).expect("the database answers");
+            let mut conn = AnyConnection::open(&database).expect("the database answers");
             conn.with_object_lock(id, |_| -> QueryResult<()> {
                 held.send(()).expect("the test waits");
                 let _ = released.recv();
@@ -27,27 +30,12 @@ impl Holder {
             .expect("the lock is free");
         });
         is_held.recv().expect("the lock is acquired");
-        Self {
-            release: Some(release),
-            thread: Some(thread),
-        }
+        Self { release, thread }
     }
 
     /// Returns when the lock is released.
-    pub(crate) fn release(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        drop(self.release.take());
-        if let Some(thread) = self.thread.take() {
-            thread.join().expect("the holder");
-        }
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        drop(self.release.take());
+    pub(crate) fn release(self) {
+        drop(self.release);
+        self.thread.join().expect("the holder");
     }
 }

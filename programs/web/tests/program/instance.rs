@@ -2,17 +2,12 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, Stdio};
 
-use program_support::testing::{Signal, signal, wait_until};
+use program_support::testing::{self, Signal, wait_until};
 use serde_json::Value;
 
 use crate::client::get;
-
-/// How long a state is waited for.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An instance that listens. It is killed when it is dropped.
 pub(crate) struct Instance {
@@ -28,7 +23,14 @@ impl Instance {
 
     /// With its standard error.
     pub(crate) fn start_with_log(url: &str, more: &[&str], log: Stdio) -> Self {
-        let mut process = command(url, more)
+        let mut command = Command::new(env!("CARGO_BIN_EXE_web"));
+        if !more.contains(&"--listen") {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
+        let mut process = command
+            .args(["--database-url", url])
+            .args(more)
+            .env_remove("OPERATOR_TOKEN")
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()
@@ -36,11 +38,7 @@ impl Instance {
         let output = process.stdout.take().expect("piped");
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line).expect("a line");
-        let address = line
-            .trim()
-            .rsplit_once("http://")
-            .map(|(_, address)| address);
-        let address = address.unwrap_or_else(|| panic!("no address: {line}"));
+        let (_, address) = line.trim().rsplit_once("http://").expect("an address");
         Self {
             address: address.parse().expect("an address"),
             process,
@@ -52,30 +50,6 @@ impl Instance {
         [Self::start(url, more), Self::start(url, more)]
     }
 
-    /// An instance that does not start: its exit code, and what it says.
-    pub(crate) fn refused(url: &str, more: &[&str]) -> (Option<i32>, String) {
-        let process = command(url, more)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("web starts");
-        // Killed if it has started all the same.
-        let mut started = Self {
-            address: SocketAddr::from(([127, 0, 0, 1], 0)),
-            process,
-        };
-        let status = started.wait();
-        let mut text = String::new();
-        let mut stderr = started.process.stderr.take().expect("piped");
-        stderr.read_to_string(&mut text).expect("UTF-8");
-        (status.code(), text)
-    }
-
-    /// The number of the process.
-    pub(crate) fn process(&self) -> u32 {
-        self.process.id()
-    }
-
     /// The newest snapshot.
     pub(crate) fn state(&self) -> Value {
         get(self.address, "/api/state").json()
@@ -83,48 +57,50 @@ impl Instance {
 
     /// Waits until so many requests wait.
     pub(crate) fn await_waiting(&self, requests: u64) {
-        self.await_state(|state| state["rates"]["waiting"] == requests);
+        let line = format!("web_waiting_requests {requests}");
+        wait_until(&line, || {
+            let metrics = get(self.address, "/metrics").body;
+            metrics.lines().any(|told| told == line)
+        });
     }
 
     /// Waits for a snapshot.
     pub(crate) fn await_state(&self, wanted: impl Fn(&Value) -> bool) {
-        let started = Instant::now();
-        loop {
-            let state = self.state();
-            if wanted(&state) {
-                return;
+        let mut state = Value::Null;
+        wait_until("a snapshot", || {
+            let next = self.state();
+            if next != state {
+                println!("{next}");
             }
-            assert!(started.elapsed() < PATIENCE, "{state:#}");
-            thread::sleep(Duration::from_millis(10));
-        }
+            state = next;
+            wanted(&state)
+        });
     }
 
-    /// Asks the instance to end, as an operator does.
-    pub(crate) fn terminate(&self) {
-        signal(self.process.id(), Signal::TERM);
+    pub(crate) fn signal(&self, signal: Signal) {
+        testing::signal(self.process.id(), signal);
     }
 
-    /// Waits for its end.
-    pub(crate) fn wait(&mut self) -> ExitStatus {
+    /// Asks the instance to end, as an operator does, and waits for its end, as `await_end` does.
+    pub(crate) fn terminate(&mut self) -> String {
+        self.signal(Signal::TERM);
+        self.await_end()
+    }
+
+    /// Waits for its end, which is orderly. Returns what it wrote to standard error, if that is a pipe.
+    pub(crate) fn await_end(&mut self) -> String {
         let mut status = None;
         wait_until("web has ended", || {
             status = self.process.try_wait().expect("a process");
             status.is_some()
         });
-        status.expect("it has ended")
+        assert!(status.is_some_and(|status| status.success()), "{status:?}");
+        let mut log = String::new();
+        if let Some(mut pipe) = self.process.stderr.take() {
+            pipe.read_to_string(&mut log).expect("UTF-8");
+        }
+        log
     }
-}
-
-fn command(url: &str, more: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_web"));
-    if !more.contains(&"--listen") {
-        command.args(["--listen", "127.0.0.1:0"]);
-    }
-    command
-        .args(["--database-url", url])
-        .args(more)
-        .env_remove("OPERATOR_TOKEN");
-    command
 }
 
 impl Drop for Instance {

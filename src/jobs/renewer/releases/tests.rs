@@ -1,28 +1,22 @@
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
-use std::time::Duration;
 
-use diesel::SqliteConnection;
-
-use diesel::r2d2::event::CheckoutEvent;
-use diesel::r2d2::{ConnectionManager, HandleEvent, Pool};
+use diesel::r2d2::{ConnectionManager, Pool};
+use diesel::{ConnectionError, QueryResult, SqliteConnection};
+use diesel_async::pooled_connection::{
+    AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod, deadpool,
+};
+use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
+use diesel_async::{AsyncConnection, SimpleAsyncConnection};
+use futures_util::future::BoxFuture;
+use tokio::time::sleep;
 
 use crate::api::semaphore::SemaphoreExt;
 use crate::jobs::renewer::RenewedSlot;
 use crate::jobs::renewer::releases::*;
 use crate::rt::activity::Activity;
 use crate::rt::block_on;
-use crate::{InspectExt, LeaseOptions, ListOptions, Semaphore};
-
-#[derive(Debug, Default)]
-struct Checkouts(Arc<AtomicUsize>);
-
-impl HandleEvent for Checkouts {
-    fn handle_checkout(&self, _: CheckoutEvent) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
+use crate::{AsyncInspectExt, InspectExt, LeaseOptions, ListOptions, Semaphore, SlotRenewer};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -56,16 +50,11 @@ fn release_all(shared: &Arc<Shared<SqlitePool>>) -> usize {
 
 #[test]
 fn release_without_guards_borrows_no_connection() {
-    let checkouts = Arc::new(AtomicUsize::new(0));
     let manager = ConnectionManager::<SqliteConnection>::new(":memory:");
-    let pool = Pool::builder()
-        .max_size(1)
-        .event_handler(Box::new(Checkouts(Arc::clone(&checkouts))))
-        .build(manager)
-        .expect("a pool");
-    let shared = Arc::new(Shared::new(pool));
+    let pool = Pool::builder().min_idle(Some(0)).build_unchecked(manager);
+    let shared = Arc::new(Shared::new(pool.clone()));
     assert_eq!(release_all(&shared), 0);
-    assert_eq!(checkouts.load(Ordering::SeqCst), 0);
+    assert_eq!(pool.state().connections, 0);
 }
 
 /// The leases of two have ended, and the thread has not noticed it yet.
@@ -142,4 +131,71 @@ fn release_of_an_unused_slot_is_retried_for_a_minute_whatever_its_lease() {
             "{kind:?}: {retried:?}"
         );
     }
+}
+
+type Conn = SyncConnectionWrapper<SqliteConnection>;
+
+type Check = fn(bool) -> BoxFuture<'static, QueryResult<()>>;
+
+/// Drops a guard of a pool that checks connections so, with whether it is the first check.
+async fn dropped_guard_is_released(check: Check) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = folder.path().join("test.sqlite3").display().to_string();
+    let mut config = ManagerConfig::<Conn>::default();
+    // The test reads while the release is committed.
+    config.custom_setup = Box::new(|url| {
+        let url = url.to_owned();
+        Box::pin(async move {
+            let mut conn = Conn::establish(&url).await?;
+            let set = "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL";
+            let set = conn.batch_execute(set).await;
+            set.map_err(ConnectionError::CouldntSetupConfiguration)?;
+            Ok(conn)
+        })
+    });
+    let checked = AtomicBool::new(false);
+    config.recycling_method = RecyclingMethod::CustomFunction(Box::new(move |_| {
+        check(!checked.swap(true, Ordering::SeqCst))
+    }));
+    let manager = AsyncDieselConnectionManager::new_with_config(url, config);
+    let pool = deadpool::Pool::builder(manager).max_size(2).build();
+    let pool: deadpool::Pool<Conn> = pool.expect("a pool");
+    let mut conn = pool.get().await.expect("a connection");
+    crate::migrate_async(&mut conn).await.expect("migrate");
+    let semaphore = Semaphore::new("one", 1);
+    let lease = LeaseOptions::new(Duration::from_secs(3600));
+    // On a new connection, which is not checked.
+    let guard = SlotRenewer::new(pool).try_acquire(&semaphore, &lease).await;
+    drop(guard.expect("an answer").expect("free"));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !conn
+        .held_slots(&ListOptions::new())
+        .await
+        .expect("rows")
+        .is_empty()
+    {
+        assert!(Instant::now() < deadline, "not released");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Longer than [`POOL_TIMEOUT`].
+#[tokio::test]
+async fn dropped_guard_is_released_with_a_pool_that_checks_slowly() {
+    dropped_guard_is_released(|_| {
+        Box::pin(async {
+            sleep(Duration::from_millis(150)).await;
+            Ok(())
+        })
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn dropped_guard_is_released_after_a_panic() {
+    dropped_guard_is_released(|is_first| {
+        assert!(!is_first, "as planned");
+        Box::pin(async { Ok(()) })
+    })
+    .await;
 }

@@ -5,8 +5,7 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -24,6 +23,7 @@ use crate::pools::lender::Lender;
 use crate::pools::lender::asynchronous::{
     get, give_back_abandoned, is_in_step, on_task, spawn, timed_out,
 };
+use crate::rt::lock;
 use crate::rt::stop_token::StopToken;
 use crate::{Async, AsyncPool, Error};
 
@@ -89,17 +89,17 @@ where
 
     type Style = Async;
 
-    async fn lend_keeping<K: Send + 'static>(
+    async fn lend<K: Send + 'static>(
         &self,
         limit: Duration,
         stop: Option<&StopToken>,
         kept: K,
     ) -> Result<Option<(Lent<C>, K)>, Error> {
         let limit = limit.min(self.timeout());
-        let progress = Progress::default();
+        let awaited = Arc::new(Mutex::new(PoolStep::Queue));
         let longest = limit.saturating_add(OPENING);
-        let taken = take_in_turn(self.clone(), longest, progress.clone());
-        let lent = get(limit, stop, || Some(progress.step()), taken).await?;
+        let taken = take_in_turn(self.clone(), longest, Arc::clone(&awaited));
+        let lent = get(limit, stop, || Some(*lock(&awaited)), taken).await?;
         Ok(lent.map(|lent| (lent, kept)))
     }
 
@@ -135,29 +135,8 @@ impl<C: HasAsyncEngine + PoolableConnection + 'static> AsyncPool for Pool<C> whe
 {
 }
 
-/// What a request waits for. Clones belong to the same request.
-#[derive(Clone, Default)]
-struct Progress(Arc<AtomicBool>);
-
-impl Progress {
-    /// The request has left the queue.
-    fn connect(&self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-
-    /// The request is in the queue, perhaps again.
-    fn queue(&self) {
-        self.0.store(false, Ordering::SeqCst);
-    }
-
-    fn step(&self) -> PoolStep {
-        if self.0.load(Ordering::SeqCst) {
-            PoolStep::Connect
-        } else {
-            PoolStep::Queue
-        }
-    }
-}
+/// What a request waits for.
+type Step = Arc<Mutex<PoolStep>>;
 
 /// Takes a connection from the pool in a task of its own. If the caller is dropped, the task ends while it waits in the queue,
 /// so that it delays no others there. Later it continues until `longest` has passed, and returns the connection to the pool:
@@ -165,7 +144,7 @@ impl Progress {
 async fn take_in_turn<C: HasAsyncEngine + PoolableConnection + 'static>(
     pool: Pool<C>,
     longest: Duration,
-    progress: Progress,
+    awaited: Step,
 ) -> Result<Lent<C>, AsyncPoolError>
 where
     AsyncDieselConnectionManager<C>: Manager<Type = C, Error = ConnectionError>,
@@ -186,13 +165,14 @@ where
         let taken = match first.await {
             Poll::Ready(taken) => taken,
             Poll::Pending => {
-                progress.connect();
+                *lock(&awaited) = PoolStep::Connect;
                 at_once.await
             }
         };
         if waits && matches!(taken, Err(PoolError::Timeout(TimeoutType::Wait))) {
-            progress.queue();
-            return in_queue(progress, caller_left, queued).await;
+            // Perhaps again.
+            *lock(&awaited) = PoolStep::Queue;
+            return in_queue(awaited, caller_left, queued).await;
         }
         Some(taken)
     }));
@@ -224,7 +204,7 @@ where
 
 /// Returns `None` if the caller is dropped while the request is in the queue.
 async fn in_queue<T>(
-    progress: Progress,
+    awaited: Step,
     caller_left: oneshot::Receiver<()>,
     queued: impl Future<Output = T>,
 ) -> Option<T> {
@@ -232,7 +212,8 @@ async fn in_queue<T>(
     let mut caller_left = pin!(caller_left);
     let mut has_joined = false;
     poll_fn(|context| {
-        if progress.step() == PoolStep::Queue && caller_left.as_mut().poll(context).is_ready() {
+        let is_queued = *lock(&awaited) == PoolStep::Queue;
+        if is_queued && caller_left.as_mut().poll(context).is_ready() {
             return Poll::Ready(None);
         }
         if let Poll::Ready(taken) = queued.as_mut().poll(context) {
@@ -240,7 +221,7 @@ async fn in_queue<T>(
         }
         // It joins the queue in its first poll, and nothing but its turn has it polled again.
         if has_joined {
-            progress.connect();
+            *lock(&awaited) = PoolStep::Connect;
         }
         has_joined = true;
         Poll::Pending

@@ -46,6 +46,12 @@ fn timed_out<T>(lent: Result<T, Error>) -> bool {
     matches!(error, Error::AsyncPool(AsyncPoolError::TimedOut { .. }))
 }
 
+/// Lends a connection, with which nothing is kept.
+async fn lend<P: Lender>(pool: &P, limit: Duration) -> Result<Option<P::Lent>, Error> {
+    let lent = pool.lend(limit, None, ()).await?;
+    Ok(lent.map(|(conn, ())| conn))
+}
+
 /// What a request waited for when its time was up.
 fn missed<T>(lent: Result<T, Error>) -> Option<PoolStep> {
     match lent.err() {
@@ -70,58 +76,30 @@ async fn time_outs_and_sizes_are_those_of_the_pool() {
     assert_eq!((deadpool.timeout(), deadpool.max_size()), (unset, 1));
 }
 
-async fn connection_is_awaited<P: Lender>(pool: &P) {
-    let lent = pool.lend(LONG, None).await.expect("free").expect("free");
-    assert!(timed_out(pool.lend(SHORT, None).await));
-    let (next, ()) = join!(pool.lend(LONG, None), async { drop(lent) });
-    assert!(next.expect("returned").is_some());
-}
-
 #[tokio::test]
 async fn request_waits_for_a_connection_up_to_its_limit() {
-    let (bb8, deadpool) = pools(":memory:", LONG).await;
-    connection_is_awaited(&bb8).await;
-    connection_is_awaited(&deadpool).await;
     let (bb8, _) = pools(":memory:", SHORT).await;
     // Opening may take longer than its limit.
     let deadline = Instant::now() + LONG;
     let _lent = loop {
-        match bb8.lend(LONG, None).await {
+        match lend(&bb8, LONG).await {
             Ok(lent) => break lent,
             Err(error) => assert!(Instant::now() < deadline, "{error:?}"),
         }
     };
-    assert!(timed_out(bb8.lend(LONG, None).await), "the pool's limit");
-}
-
-async fn stop_ends_the_wait<P: Lender>(pool: &P) {
-    let stop = StopToken::new();
-    let lent = pool.lend(LONG, Some(&stop)).await.expect("free");
-    assert!(lent.is_some(), "not stopped");
-    let (stopped, ()) = join!(pool.lend(LONG, Some(&stop)), async { stop.stop() });
-    assert!(stopped.expect("stopped").is_none());
-    drop(lent);
-    // The connection is not lost with the request.
-    assert!(pool.lend(LONG, None).await.expect("free").is_some());
-}
-
-#[tokio::test]
-async fn request_that_is_stopped_gets_no_connection() {
-    let (bb8, deadpool) = pools(":memory:", LONG).await;
-    stop_ends_the_wait(&bb8).await;
-    stop_ends_the_wait(&deadpool).await;
+    assert!(timed_out(lend(&bb8, LONG).await), "the pool's limit");
 }
 
 #[tokio::test]
 async fn connection_that_can_not_be_opened_is_an_error_of_the_pool() {
     let (bb8, deadpool) = pools("/no/such/folder/app.db", SHORT).await;
     // It tries again until the time is up.
-    assert!(timed_out(bb8.lend(LONG, None).await));
-    let error = deadpool.lend(LONG, None).await.err().expect("no folder");
+    assert!(timed_out(lend(&bb8, LONG).await));
+    let error = lend(&deadpool, LONG).await.err().expect("no folder");
     let opened = matches!(error, Error::AsyncPool(AsyncPoolError::Connection(_)));
     assert!(opened && error.is_busy(), "{error:?}");
     deadpool.close();
-    let error = deadpool.lend(LONG, None).await.err().expect("closed");
+    let error = lend(&deadpool, LONG).await.err().expect("closed");
     assert!(matches!(error, Error::AsyncPool(AsyncPoolError::Closed)));
 }
 
@@ -138,9 +116,9 @@ async fn request_that_ends_during_the_check_of_a_connection_leaves_it_sound() {
     }
 
     async fn ends_during_the_check<P: Lender>(pool: &P) {
-        drop(pool.lend(LONG, None).await.expect("opened"));
-        assert!(timed_out(pool.lend(Duration::from_millis(1), None).await));
-        let lent = pool.lend(LONG, None).await.expect("checked");
+        drop(lend(pool, LONG).await.expect("opened"));
+        assert!(timed_out(lend(pool, Duration::from_millis(1)).await));
+        let lent = lend(pool, LONG).await.expect("checked");
         assert!(lent.is_some());
     }
 
@@ -165,9 +143,9 @@ async fn connection_that_opens_slowly_is_there_for_a_later_request() {
     let manager = AsyncDieselConnectionManager::new_with_config(":memory:", config);
     let pool = deadpool::Pool::builder(manager).max_size(1).build();
     let pool: deadpool::Pool<Conn> = pool.expect("a pool");
-    assert!(timed_out(pool.lend(SHORT, None).await), "not opened");
+    assert!(timed_out(lend(&pool, SHORT).await), "not opened");
     let deadline = Instant::now() + LONG;
-    while pool.lend(SHORT, None).await.is_err() {
+    while lend(&pool, SHORT).await.is_err() {
         assert!(Instant::now() < deadline, "opened again and again");
     }
 }
@@ -182,8 +160,8 @@ async fn pool_that_does_not_wait_lends_what_is_free() {
     let pool: deadpool::Pool<Conn> = pool.expect("a pool");
     // Opening may take longer than a request waits.
     drop(pool.get().await.expect("opened"));
-    let lent = pool.lend(LONG, None).await.expect("free").expect("free");
-    assert!(timed_out(pool.lend(LONG, None).await), "in use");
+    let lent = lend(&pool, LONG).await.expect("free").expect("free");
+    assert!(timed_out(lend(&pool, LONG).await), "in use");
     drop(lent);
 }
 
@@ -204,16 +182,16 @@ fn opened_by(permits: &Arc<Semaphore>) -> AsyncDieselConnectionManager<Conn> {
 #[tokio::test]
 async fn request_whose_caller_has_left_does_not_wait_in_the_queue() {
     let (_, pool) = pools(":memory:", LONG).await;
-    let lent = pool.lend(LONG, None).await.expect("free").expect("free");
+    let lent = lend(&pool, LONG).await.expect("free").expect("free");
     for _ in 0..3 {
-        assert_eq!(missed(pool.lend(SHORT, None).await), Some(PoolStep::Queue));
+        assert_eq!(missed(lend(&pool, SHORT).await), Some(PoolStep::Queue));
     }
     let stop = StopToken::new();
     let dropped = async {
-        let request = pin!(pool.lend(LONG, None));
+        let request = pin!(lend(&pool, LONG));
         select(request, pin!(stop.stopped())).await;
     };
-    let (stopped, (), ()) = join!(pool.lend(LONG, Some(&stop)), dropped, async {
+    let (stopped, (), ()) = join!(pool.lend(LONG, Some(&stop), ()), dropped, async {
         until(LONG, || pool.status().waiting >= 2).await;
         stop.stop();
     });
@@ -225,7 +203,7 @@ async fn request_whose_caller_has_left_does_not_wait_in_the_queue() {
     )
     .await;
     drop(lent);
-    assert!(pool.lend(LONG, None).await.expect("free").is_some());
+    assert!(lend(&pool, LONG).await.expect("free").is_some());
 }
 
 #[tokio::test]
@@ -243,7 +221,7 @@ async fn connection_is_opened_although_the_caller_has_left_when_it_had_left_the_
             yield_now().await;
         }
     };
-    let request = tokio::time::timeout(SHORT * 10, pool.lend(SHORT * 5, None));
+    let request = tokio::time::timeout(SHORT * 10, lend(&pool, SHORT * 5));
     let (lent, ()) = join!(request, opening);
     assert_eq!(
         missed(lent.expect("its own limit")),
@@ -265,7 +243,7 @@ async fn time_outs_and_hooks_of_the_pool_are_told_apart() {
         .runtime(::deadpool::Runtime::Tokio1)
         .build();
     let pool: deadpool::Pool<Conn> = pool.expect("a pool");
-    assert_eq!(missed(pool.lend(LONG, None).await), Some(PoolStep::Connect));
+    assert_eq!(missed(lend(&pool, LONG).await), Some(PoolStep::Connect));
     let pool = deadpool::Pool::builder(manager(":memory:"))
         .max_size(1)
         .wait_timeout(Some(SHORT))
@@ -273,12 +251,12 @@ async fn time_outs_and_hooks_of_the_pool_are_told_apart() {
         .build();
     let pool: deadpool::Pool<Conn> = pool.expect("a pool");
     drop(pool.get().await.expect("opened"));
-    let _lent = pool.lend(LONG, None).await.expect("free");
-    assert_eq!(missed(pool.lend(LONG, None).await), Some(PoolStep::Queue));
+    let _lent = lend(&pool, LONG).await.expect("free");
+    assert_eq!(missed(lend(&pool, LONG).await), Some(PoolStep::Queue));
     let fails = deadpool::Hook::sync_fn(|_, _| Err(deadpool::HookError::message("no")));
     let pool = deadpool::Pool::builder(manager(":memory:")).post_create(fails);
     let pool: deadpool::Pool<Conn> = pool.build().expect("a pool");
-    let error = pool.lend(LONG, None).await.err().expect("the hook fails");
+    let error = lend(&pool, LONG).await.err().expect("the hook fails");
     let hook = matches!(error, Error::AsyncPool(AsyncPoolError::Hook(_)));
     assert!(hook && error.has_no_connection_yet(), "{error:?}");
 }
@@ -286,11 +264,11 @@ async fn time_outs_and_hooks_of_the_pool_are_told_apart() {
 #[tokio::test]
 async fn broken_connection_is_closed_and_not_kept_by_the_pool() {
     let (_, pool) = pools(":memory:", LONG).await;
-    drop(pool.lend(LONG, None).await.expect("opened"));
+    drop(lend(&pool, LONG).await.expect("opened"));
     assert_eq!(pool.status().size, 1);
-    let mut lent = pool.lend(LONG, None).await.expect("free").expect("free");
+    let mut lent = lend(&pool, LONG).await.expect("free").expect("free");
     mark_broken(lent.status());
     drop(lent);
     assert_eq!(pool.status().size, 0);
-    assert!(pool.lend(LONG, None).await.expect("opened").is_some());
+    assert!(lend(&pool, LONG).await.expect("opened").is_some());
 }

@@ -85,7 +85,7 @@ mod in_transactions {
     }
 }
 
-/// The whole core, through a PgBouncer that tells prepared statements apart.
+/// All statements, through a PgBouncer that tells prepared statements apart.
 mod told_apart {
     use diesel_async::AsyncPgConnection;
 
@@ -95,8 +95,8 @@ mod told_apart {
 
     type Database = PooledApart<PostgresOn<Awaited<AsyncPgConnection>>>;
 
-    crate::core_tests!(Database);
-    crate::many_writers_tests!(Database);
+    crate::statement_tests!(Database);
+    crate::waiter_tests!(Database);
 }
 
 const TASKS: i64 = 16;

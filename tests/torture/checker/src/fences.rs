@@ -7,7 +7,7 @@ use torture_history::{Moment, SlotHeld};
 use crate::findings::Findings;
 use crate::operation::Operation;
 use crate::run::Run;
-use crate::{Evidence, Violation, Write};
+use crate::{Evidence, Limits, Violation, Write};
 
 /// A grant: it took place after the one moment and before the other.
 #[derive(Clone, Copy)]
@@ -18,8 +18,9 @@ struct Grant<'r, 'a> {
     operation: &'r Operation<'a>,
 }
 
-/// Compares the fences of grants with the order of time.
-pub(crate) fn check_grants(run: &Run<'_>, findings: &mut Findings) {
+/// Compares the fences of grants with the order of time. A node that takes writes as others do knows their grants of other
+/// slots a little later.
+pub(crate) fn check_grants(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
     let mut by_semaphore: BTreeMap<&str, Vec<Grant<'_, '_>>> = BTreeMap::new();
     for operation in &run.operations {
         if let Some(semaphore) = operation.semaphore() {
@@ -30,7 +31,14 @@ pub(crate) fn check_grants(run: &Run<'_>, findings: &mut Findings) {
     for (semaphore, mut grants) in by_semaphore {
         grants.sort_unstable_by_key(|grant| (grant.slot.fence, grant.operation.op));
         check_twice(semaphore, run, &grants, findings);
-        check_order(semaphore, run, &grants, findings);
+        if limits.several_writers {
+            grants.sort_by_key(|grant| grant.slot.number);
+            for of_slot in grants.chunk_by(|one, other| one.slot.number == other.slot.number) {
+                check_order(semaphore, run, of_slot, findings);
+            }
+        } else {
+            check_order(semaphore, run, &grants, findings);
+        }
     }
 }
 

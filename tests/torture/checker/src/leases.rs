@@ -26,7 +26,9 @@ fn disturbs(kind: FaultKind, tolerance: Duration) -> Option<Duration> {
         FaultKind::Reset | FaultKind::Delay | FaultKind::Terminate => Some(Duration::from_secs(3)),
         // The pool takes its time between two attempts to connect.
         FaultKind::Refuse | FaultKind::Exhaust | FaultKind::Crash => Some(Duration::from_secs(6)),
-        FaultKind::BlackHole => Some(RECOVERY_TIME),
+        FaultKind::BlackHole | FaultKind::Freeze | FaultKind::Isolate | FaultKind::Promote => {
+            Some(RECOVERY_TIME)
+        }
     }
 }
 

@@ -72,7 +72,7 @@ pub use evidence::{
     Write,
 };
 pub use limits::Limits;
-pub use phases::{Phase, Phases, Waits};
+pub use phases::{Phase, Phases, Times, Waits};
 pub use verdict::{Found, Outcomes, Verdict};
 pub use violation::Violation;
 
@@ -90,7 +90,7 @@ pub fn check(histories: &Histories, evidence: &Evidence, limits: &Limits) -> Res
     losses::check(&run, limits, &mut findings);
     holders::check(&run, evidence, &mut findings);
     capacity::check(&run, limits, &mut findings);
-    fences::check_grants(&run, &mut findings);
+    fences::check_grants(&run, limits, &mut findings);
     fences::check_writes(&run, evidence, &mut findings);
     leases::check(&run, evidence, limits, &mut findings);
     guards::check(&run, &mut findings);

@@ -5,6 +5,10 @@ use std::time::Duration;
 
 /// What the run knows and histories do not contain.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts that do not depend on each other"
+)]
 pub struct Limits {
     /// The longest that an operation may take, not counting the time for which its process was paused.
     pub longest: Duration,
@@ -19,6 +23,9 @@ pub struct Limits {
     pub one_more_transaction: bool,
     /// Whether threads have used asynchronous connections.
     pub asynchronous: bool,
+    /// Whether several nodes take writes, which each serve what they have received from the others so far. What is granted
+    /// in a transaction that another node has ended is rolled back at its end.
+    pub several_writers: bool,
     /// How far from its moments in the log a jump of the clock may have taken place.
     pub jump_tolerance: Duration,
 }
@@ -31,6 +38,7 @@ impl Default for Limits {
             statements_are_limited: false,
             one_more_transaction: false,
             asynchronous: false,
+            several_writers: false,
             jump_tolerance: Duration::from_secs(1),
         }
     }

@@ -22,7 +22,8 @@ pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
         if !operation.has_injected_fault() {
             continue;
         }
-        let is_rolled_back = limits.one_more_transaction && is_in_one_more(operation);
+        let is_rolled_back =
+            limits.several_writers || limits.one_more_transaction && is_in_one_more(operation);
         let granted = operation.requested.iter();
         let granted = granted.filter(|requested| {
             requested.after_loss && requested.refused.is_none() && !is_rolled_back

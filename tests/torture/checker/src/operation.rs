@@ -61,6 +61,8 @@ pub(crate) struct Operation<'a> {
     pub(crate) queued: bool,
     /// Once for each attempt that got so far.
     pub(crate) entered: Vec<Entered>,
+    /// The number that its last attempt has drawn.
+    pub(crate) drawn: Option<i64>,
     /// Each time, in order.
     pub(crate) renewed: Vec<Renewed>,
     pub(crate) released: Option<Released<'a>>,

@@ -21,16 +21,25 @@ pub struct Phase {
     pub per_second: f64,
 }
 
-/// How long operations took that overlapped a fault: of each fault the longest of another worker's, without the time
-/// for which its own process was paused. Leases do not count: they are held for as long as it pleases.
+/// Median and maximum over several faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Waits {
-    /// How many faults.
-    pub faults: u64,
+pub struct Times {
     /// The median.
     pub median_ms: f64,
     /// The longest.
     pub max_ms: f64,
+}
+
+/// How long faults kept workers waiting that were not their target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Waits {
+    /// How many faults.
+    pub faults: u64,
+    /// The longest operation that overlapped a fault, without the time for which its own process was paused. Leases do not
+    /// count: they are held for as long as it pleases.
+    pub operations: Times,
+    /// The longest time in which a worker completed nothing, and which overlapped a fault.
+    pub idle: Times,
     /// What was done meanwhile.
     #[serde(flatten)]
     pub phase: Phase,
@@ -60,6 +69,7 @@ impl Phases {
         let calm = calm.saturating_sub(any.within(run.from, run.until));
         let calm = phase(run, calm, |at| !any.overlaps(at, at));
         let wait_times = WaitTimes::of(run);
+        let idle_times = IdleTimes::of(run);
         let mut faults = BTreeMap::new();
         for kind in FaultKind::ALL {
             let of_kind: Vec<_> = run
@@ -73,15 +83,11 @@ impl Phases {
             let intervals =
                 Intervals::covering(of_kind.iter().map(|fault| (fault.from, fault.until)));
             let time = intervals.within(run.from, run.until);
-            let mut longest: Vec<_> = of_kind
-                .iter()
-                .map(|fault| wait_times.longest(fault))
-                .collect();
-            longest.sort_unstable();
+            let all = of_kind.iter().copied();
             let waits = Waits {
-                faults: u64::try_from(longest.len()).unwrap_or(u64::MAX),
-                median_ms: milliseconds(longest.get((longest.len() - 1) / 2).copied()),
-                max_ms: milliseconds(longest.last().copied()),
+                faults: u64::try_from(of_kind.len()).unwrap_or(u64::MAX),
+                operations: Times::of(all.clone().map(|fault| wait_times.longest(fault))),
+                idle: Times::of(all.map(|fault| idle_times.longest(fault))),
                 phase: phase(run, time, |at| intervals.overlaps(at, at)),
             };
             faults.insert(kind, waits);
@@ -90,6 +96,17 @@ impl Phases {
             calm,
             calm_max_ms: milliseconds(Some(calm_max)),
             faults,
+        }
+    }
+}
+
+impl Times {
+    fn of(times: impl Iterator<Item = Duration>) -> Self {
+        let mut times: Vec<_> = times.collect();
+        times.sort_unstable();
+        Self {
+            median_ms: milliseconds(times.get(times.len().saturating_sub(1) / 2).copied()),
+            max_ms: milliseconds(times.last().copied()),
         }
     }
 }
@@ -151,6 +168,36 @@ impl<'r, 'a> WaitTimes<'r, 'a> {
             .filter(|one| self.run.end_of(one) >= fault.from)
             .filter(|one| fault.worker != Some(one.worker))
             .map(|one| self.run.took(one))
+            .max()
+            .unwrap_or_default()
+    }
+}
+
+/// Times in which a worker completed nothing: whose, from when, until when.
+struct IdleTimes(Vec<(u32, Moment, Moment)>);
+
+impl IdleTimes {
+    fn of(run: &Run<'_>) -> Self {
+        let mut ends: BTreeMap<u32, Vec<Moment>> = BTreeMap::new();
+        for operation in &run.operations {
+            let ends = ends.entry(operation.worker).or_default();
+            ends.extend(operation.done().map(|end| end.at));
+        }
+        let mut idle = Vec::new();
+        for (worker, mut ends) in ends {
+            ends.extend([run.from, run.until]);
+            ends.sort_unstable();
+            idle.extend(ends.windows(2).map(|pair| (worker, pair[0], pair[1])));
+        }
+        Self(idle)
+    }
+
+    /// The longest one of another worker that overlaps the fault.
+    fn longest(&self, fault: &Fault) -> Duration {
+        let others = self.0.iter().filter(|idle| fault.worker != Some(idle.0));
+        others
+            .filter(|(_, from, until)| *from <= fault.until && *until >= fault.from)
+            .map(|(_, from, until)| until.since(*from))
             .max()
             .unwrap_or_default()
     }

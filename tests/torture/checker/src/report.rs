@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Formatter, Result};
 
-use crate::{Outcomes, Phase, Phases, Verdict};
+use crate::{Outcomes, Phase, Phases, Times, Verdict};
 
 impl Display for Verdict {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
@@ -43,13 +43,14 @@ fn write_outcomes(f: &mut Formatter<'_>, outcomes: &Outcomes) -> Result {
 }
 
 fn write_phases(f: &mut Formatter<'_>, phases: &Phases) -> Result {
+    writeln!(f, "{:44}other workers, median and longest, ms", "")?;
     writeln!(
         f,
-        "phase        faults   seconds      done  done/s   longest operation of another worker, ms"
+        "phase        faults   seconds      done  done/s        one operation    nothing completed"
     )?;
     writeln!(
         f,
-        "{:<12} {:>6} {} max {:.1}",
+        "{:<12} {:>6} {} {:>20.1}",
         "calm",
         "",
         rate(&phases.calm),
@@ -58,15 +59,19 @@ fn write_phases(f: &mut Formatter<'_>, phases: &Phases) -> Result {
     for (kind, waits) in &phases.faults {
         writeln!(
             f,
-            "{:<12} {:>6} {} median {:.1}, max {:.1}",
+            "{:<12} {:>6} {} {} {}",
             kind.name(),
             waits.faults,
             rate(&waits.phase),
-            waits.median_ms,
-            waits.max_ms
+            times(waits.operations),
+            times(waits.idle)
         )?;
     }
     Ok(())
+}
+
+fn times(Times { median_ms, max_ms }: Times) -> String {
+    format!("{median_ms:>9.1}, {max_ms:>9.1}")
 }
 
 fn rate(phase: &Phase) -> String {

@@ -227,6 +227,10 @@ impl<'a> Reading<'a> {
                 self.open(*op)?.entered.push(Entered { slot, at });
                 at
             }
+            Record::Drew { op, number, at } => {
+                self.open(*op)?.drawn = Some(*number);
+                *at
+            }
             Record::Renewed {
                 op,
                 expired,
@@ -329,6 +333,7 @@ impl<'a> Reading<'a> {
             task,
             began,
             queued: false,
+            drawn: None,
             entered: Vec::new(),
             renewed: Vec::new(),
             released: None,

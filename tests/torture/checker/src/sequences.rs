@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use torture_history::workload_spec;
+use torture_history::{Task, workload_spec};
 
 use crate::contiguity;
 use crate::findings::Findings;
@@ -24,6 +24,36 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, findings: &mut Findings)
         let mut passes = drawn.remove(&scope).unwrap_or_default();
         passes.sort_unstable();
         check_one(&scope, &passes, last.get(&scope).copied(), run, findings);
+    }
+    check_received(run, evidence, findings);
+}
+
+/// Finds numbers that several confirmed operations received, if the database has lost the rows of some of them.
+fn check_received(run: &Run<'_>, evidence: &Evidence, findings: &mut Findings) {
+    let mut received: BTreeMap<(u32, i64), Vec<i64>> = BTreeMap::new();
+    for operation in &run.operations {
+        if let (Task::Pass { sequence }, Some(number), Some(_)) =
+            (operation.task, operation.drawn, operation.done())
+        {
+            let ops = received.entry((*sequence, number)).or_default();
+            ops.push(operation.op.0);
+        }
+    }
+    let kept: BTreeSet<i64> = evidence.passes.iter().map(|pass| pass.op).collect();
+    for ((sequence, number), ops) in received {
+        // `check_one` counts the repeats of which both rows are there.
+        let kept = ops.iter().filter(|op| kept.contains(op)).count();
+        let repeats = ops.len() - kept.max(1);
+        if repeats == 0 {
+            continue;
+        }
+        findings.add_many(Violation::SequenceRepeats, repeats as u64, || {
+            let ops: Vec<_> = ops.iter().map(|op| run.describe(*op)).collect();
+            format!(
+                "number {number} of sequence {sequence} was received by {}",
+                ops.join(", ")
+            )
+        });
     }
 }
 

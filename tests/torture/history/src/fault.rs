@@ -24,8 +24,14 @@ pub enum FaultKind {
     Terminate,
     /// The server has no connection left.
     Exhaust,
-    /// The server is killed, and starts again.
+    /// The server, or a node of a cluster, is killed, and starts again.
     Crash,
+    /// A node of a cluster is stopped, and continues.
+    Freeze,
+    /// A node of a cluster and the others can't reach each other.
+    Isolate,
+    /// Another node of a cluster becomes the one that takes writes.
+    Promote,
     /// The database's clock jumps ahead, and back again after a while.
     ClockAhead,
     /// The database's clock jumps back, and is right again after a while.
@@ -40,7 +46,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::Kill,
         Self::Pause,
         Self::Reset,
@@ -50,6 +56,9 @@ impl FaultKind {
         Self::Terminate,
         Self::Exhaust,
         Self::Crash,
+        Self::Freeze,
+        Self::Isolate,
+        Self::Promote,
         Self::ClockAhead,
         Self::ClockBack,
         Self::Snapshot,
@@ -69,6 +78,9 @@ impl FaultKind {
             Self::Terminate => "terminate",
             Self::Exhaust => "exhaust",
             Self::Crash => "crash",
+            Self::Freeze => "freeze",
+            Self::Isolate => "isolate",
+            Self::Promote => "promote",
             Self::ClockAhead => "clock-ahead",
             Self::ClockBack => "clock-back",
             Self::Snapshot => "snapshot",
@@ -89,6 +101,9 @@ impl FaultKind {
                 | Self::Terminate
                 | Self::Exhaust
                 | Self::Crash
+                | Self::Freeze
+                | Self::Isolate
+                | Self::Promote
         )
     }
 }
@@ -104,6 +119,7 @@ pub struct Fault {
     pub from: Moment,
     /// When it was over.
     pub until: Moment,
-    /// When the database's clock jumped ahead, if it did: not before the first moment and not after the second.
+    /// When the database's clock jumped ahead, if it did: not before the first moment and not after the second. When the clocks of
+    /// nodes differed: from when until when.
     pub ahead: Option<(Moment, Moment)>,
 }

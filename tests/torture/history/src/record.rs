@@ -95,6 +95,15 @@ pub enum Record {
         /// When.
         at: Moment,
     },
+    /// It has drawn a number of a sequence. Again with each attempt of a transaction that is retried.
+    Drew {
+        /// Which operation.
+        op: Op,
+        /// The number.
+        number: i64,
+        /// When.
+        at: Moment,
+    },
     /// It has renewed its lease, by its own call.
     Renewed {
         /// Which operation.

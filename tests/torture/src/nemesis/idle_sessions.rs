@@ -6,6 +6,7 @@ use diesel::{Connection, QueryResult};
 
 use super::hit::Hit;
 use super::rng::NemesisRng;
+use super::server::any_url;
 use crate::engine::with_connection;
 use crate::run_context::RunContext;
 use crate::sessions::Sessions;
@@ -27,7 +28,7 @@ fn sleep_in(
     begin: impl FnOnce(&mut dyn Sessions) -> QueryResult<()>,
 ) -> Option<Hit> {
     with_connection!(context.engine, C => {
-        let mut conn = C::establish(&context.url).ok()?;
+        let mut conn = C::establish(any_url(context, rng)).ok()?;
         begin(&mut conn).ok()?;
         context.sleep(rng.time(milliseconds));
         // It may have ended by itself, by a fault of another lane.

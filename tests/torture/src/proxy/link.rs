@@ -1,7 +1,7 @@
 //! A client's connection and the server's behind it.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -13,6 +13,7 @@ use super::delivery::Delivery;
 
 /// A client's connection and the server's behind it, as long as a thread reads from one of them.
 pub(super) struct Link {
+    server: SocketAddr,
     ends: Weak<Ends>,
     strong: Option<Arc<Ends>>,
 }
@@ -37,7 +38,11 @@ pub(super) fn refuse(client: TcpStream) -> io::Result<()> {
 }
 
 impl Link {
-    pub(super) fn between(client: TcpStream, server: TcpStream) -> io::Result<Self> {
+    pub(super) fn between(
+        client: TcpStream,
+        server: TcpStream,
+        address: SocketAddr,
+    ) -> io::Result<Self> {
         for end in [&client, &server] {
             end.set_nodelay(true)?;
         }
@@ -56,9 +61,15 @@ impl Link {
             is_abandoned: AtomicBool::new(false),
         });
         Ok(Self {
+            server: address,
             ends: Arc::downgrade(&ends),
             strong: Some(ends),
         })
+    }
+
+    /// The server's address.
+    pub(super) fn server(&self) -> SocketAddr {
+        self.server
     }
 
     pub(super) fn is_alive(&self) -> bool {

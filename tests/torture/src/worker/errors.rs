@@ -8,7 +8,7 @@ use diesel_async::TransactionManager as _;
 use diesel_locks::Error;
 use torture_history::{ErrorKind, Outcome};
 
-use super::failed_statement::failed_statement;
+use super::failed_statement::failed_statements;
 use crate::async_store::AsyncStore;
 use crate::store::Store;
 
@@ -72,7 +72,7 @@ impl std::error::Error for FutureDropped {}
 impl std::error::Error for ConnectionLost {}
 
 /// What the client libraries say of a connection that is gone, in lower case. Diesel hands on neither SQLSTATE nor errno.
-const CONNECTION_LOST: [&str; 20] = [
+const CONNECTION_LOST: [&str; 22] = [
     "server closed the connection",
     "terminating connection",
     "no connection to the server",
@@ -89,12 +89,18 @@ const CONNECTION_LOST: [&str; 20] = [
     "disconnected by the server",
     "malformed packet",
     "the database system is ",
+    // A node of Galera that has lost the others.
+    "wsrep has not yet prepared node",
+    "not connected to primary component",
     // The clients of diesel-async.
     "connection closed",
     "error communicating with the server",
     "input/output error",
     "connection to the server is closed",
 ];
+
+/// Reads a table: a node that has lost the others answers what reads none.
+const READ: &str = "SELECT n FROM torture_counters WHERE id = 0";
 
 /// Classifies an error of a connection, after which no transaction may be open.
 pub(crate) fn classify_result<C: Store, T>(
@@ -111,7 +117,7 @@ pub(crate) fn classify_result<C: Store, T>(
     match C::TransactionManager::transaction_manager_status_mut(conn).transaction_depth() {
         Ok(None) => result,
         // It was lost when ROLLBACK was sent: the server rolls back by itself.
-        Err(_) if conn.ping().is_err() => result,
+        Err(_) if conn.batch_execute(READ).is_err() => result,
         depth => Err(left_open(&depth, result.err())),
     }
 }
@@ -152,7 +158,7 @@ fn has_timed_out(failure: &Failure) -> bool {
 
 /// Whether a connection works.
 async fn answers<A: AsyncStore>(conn: &mut A) -> bool {
-    conn.batch_execute("SELECT 1").await.is_ok()
+    conn.batch_execute(READ).await.is_ok()
 }
 
 /// The error for a transaction that was left open.
@@ -172,14 +178,10 @@ fn is_broken(failure: &Failure) -> bool {
 /// Classifies an error: of a lost connection, or another.
 pub(crate) fn classify_on<C: Store>(conn: &mut C, failure: Failure) -> Failure {
     // A statement before this one has found that it is lost.
-    if is_broken(&failure) && conn.ping().is_err() {
+    if is_broken(&failure) && conn.batch_execute(READ).is_err() {
         return ConnectionLost(failure.to_string()).into();
     }
-    let failure = classify(failure);
-    match failed_statement() {
-        Some(statement) if failure.is::<ConnectionLost>() => failure.context(statement),
-        _ => failure,
-    }
+    classify(failure)
 }
 
 /// Diesel's error, in the library's or not.
@@ -237,8 +239,14 @@ impl FailureExt for Failure {
         if self.is::<IntentionalRollback>() {
             return Outcome::RolledBack;
         }
-        let text = format!("{self:#}");
-        match self.error_kind() {
+        let mut text = format!("{self:#}");
+        let kind = self.error_kind();
+        if let ErrorKind::Connection | ErrorKind::Deadlock | ErrorKind::Other = kind {
+            for statement in failed_statements() {
+                text = format!("{text}; failed: {statement}");
+            }
+        }
+        match kind {
             ErrorKind::Held => Outcome::Refused,
             kind => Outcome::Failed { kind, text },
         }
@@ -271,7 +279,10 @@ fn kind(failure: &Failure) -> Option<ErrorKind> {
             use diesel::result::DatabaseErrorKind as Kind;
             let copy = match kind {
                 Kind::SerializationFailure => Kind::SerializationFailure,
-                Kind::ClosedConnection => return Some(ErrorKind::Connection),
+                // The server is not the primary any more.
+                Kind::ClosedConnection | Kind::ReadOnlyTransaction => {
+                    return Some(ErrorKind::Connection);
+                }
                 _ => Kind::Unknown,
             };
             let message = information.message().to_owned();
@@ -296,6 +307,17 @@ fn kind_of(error: &Error) -> ErrorKind {
         Error::TransactionAborted { .. } | Error::NotInTransaction { .. } => ErrorKind::Aborted,
         Error::SlotLost { .. } => ErrorKind::SlotLost,
         Error::Pool(_) | Error::AsyncPool(_) => ErrorKind::Pool,
+        // As of a connection that was lost at COMMIT.
+        Error::OutcomeUnknown { .. } => ErrorKind::Connection,
+        // The server is not the primary any more, or another becomes it.
+        error if error.is_read_only() || is_of_a_promotion(error) => ErrorKind::Connection,
         _ => ErrorKind::Other,
     }
+}
+
+/// Whether Group Replication has refused SERIALIZABLE, as it does while another member becomes the primary (error 3098).
+fn is_of_a_promotion(error: &Error) -> bool {
+    error
+        .to_string()
+        .contains("does not comply with the requirements by an external plugin")
 }

@@ -1,4 +1,4 @@
-//! The statement that failed on a connection of this thread, for errors of lost connections: whether it waited for its
+//! The statements that failed on connections of this thread, for errors that nothing explains: whether one waited for its
 //! answer, or found that the connection was lost while it was idle.
 
 use std::cell::RefCell;
@@ -7,14 +7,16 @@ use std::time::Instant;
 use diesel::connection::{Instrumentation, InstrumentationEvent};
 
 thread_local! {
-    /// The first that has failed since one has succeeded.
-    static FAILED: RefCell<Option<String>> = const { RefCell::new(None) };
+    static FAILED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The statement that failed last, and the times before its begin and its end.
-pub(super) fn failed_statement() -> Option<String> {
-    FAILED.with_borrow(Clone::clone)
+/// The first statements that have failed since the last call, and the times before the begin and the end of each.
+pub(super) fn failed_statements() -> Vec<String> {
+    FAILED.take()
 }
+
+/// More of them say nothing new.
+const MOST: usize = 3;
 
 /// Observes the statements of a connection.
 pub(super) struct Statements {
@@ -40,13 +42,15 @@ impl Instrumentation for Statements {
                 let (idle, now) = (self.started - self.ended, Instant::now());
                 let took = now - self.started;
                 self.ended = now;
-                FAILED.with_borrow_mut(|failed| {
-                    if error.is_none() {
-                        *failed = None;
-                    } else if failed.is_none() {
-                        *failed = Some(format!("{query} (took {took:?}, idle {idle:?} before)"));
-                    }
-                });
+                if let Some(error) = error {
+                    FAILED.with_borrow_mut(|failed| {
+                        if failed.len() < MOST {
+                            failed.push(format!(
+                                "{query} (took {took:?}, idle {idle:?} before): {error}"
+                            ));
+                        }
+                    });
+                }
             }
             _ => {}
         }

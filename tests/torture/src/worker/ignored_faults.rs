@@ -248,7 +248,7 @@ impl Closure<'_> {
             self.operation.requested(None)?;
             return Ok(true);
         };
-        self.operation.requested(Some(error.error_kind()))?;
+        self.operation.requested(Some(&error))?;
         self.note(conn, error.error_kind())?;
         if self.plan.method == TransactionMethod::Diesel || self.workload.percent(30) {
             return Err(error);

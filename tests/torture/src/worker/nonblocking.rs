@@ -16,6 +16,7 @@ use anyhow::Result;
 use tokio::runtime::{Builder, Runtime};
 
 use super::context::WorkerContext;
+use super::pool::settings;
 use super::workload::Workload;
 use crate::async_pools::PoolKind;
 use crate::async_store::AsyncStore;
@@ -82,7 +83,12 @@ fn serve_alone<C: Store>(
 ) -> Result<()> {
     let connections = {
         let _runtime = runtime.enter();
-        <C::Async as AsyncStore>::pool(&context.job.url, round.pool, CONNECTIONS)?
+        <C::Async as AsyncStore>::pool(
+            &context.job.url,
+            settings::<C>(&context.job),
+            round.pool,
+            CONNECTIONS,
+        )?
     };
     let mut runtime = Some(runtime);
     let operations = workload.number(5..40);

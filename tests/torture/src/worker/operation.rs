@@ -43,6 +43,12 @@ impl Operation {
         self.history.write(&Record::Queued { op, at })
     }
 
+    /// It has drawn this number.
+    pub(crate) fn drew(&self, number: i64) -> Result<(), Failure> {
+        let (op, at) = (self.op, Moment::now());
+        self.history.write(&Record::Drew { op, number, at })
+    }
+
     /// It held what it had asked for at this moment.
     pub(crate) fn still_held(&self, at: Moment) {
         self.held_until.store(at.0, Ordering::SeqCst);
@@ -125,8 +131,15 @@ impl Operation {
     }
 
     /// It asked for something after that.
-    pub(crate) fn requested(&self, refused: Option<ErrorKind>) -> Result<(), Failure> {
+    pub(crate) fn requested(&self, refused: Option<&Failure>) -> Result<(), Failure> {
         let (op, at) = (self.op, Moment::now());
+        let kind = refused.map(FailureExt::error_kind);
+        // The history has no text for it.
+        if let (Some(failure), Some(ErrorKind::Other)) = (refused, kind) {
+            let (process, count) = (op.process(), op.0 & i64::from(u32::MAX));
+            eprintln!("torture: operation {process}-{count} was refused something: {failure:#}");
+        }
+        let refused = kind;
         self.history.write(&Record::Requested { op, refused, at })
     }
 

@@ -77,7 +77,7 @@ pub(crate) fn panic<C: Store>(
         // SQLite's lock is the write lock, which this connection has had since. The row shows whether it still has it.
         if context.job.engine != Engine::Sqlite {
             requested = locks::is_free(context, own);
-            operation.requested(requested.as_ref().err().map(FailureExt::error_kind))?;
+            operation.requested(requested.as_ref().err())?;
         }
     }
     let written = written.map_err(Failure::from);

@@ -36,6 +36,7 @@ pub(crate) fn issue<C: Store>(
             None => conn.next_number(&sequence)?,
         };
         operation.entered(None)?;
+        operation.drew(drawn)?;
         workload.pause(2);
         conn.insert_pass(operation.op, number, drawn)?;
         operation.leaves();

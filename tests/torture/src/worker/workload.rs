@@ -8,31 +8,43 @@ use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use torture_history::{InjectedFault, Request, Task, TransactionMethod, WaitLimit, workload_spec};
 
+use crate::cluster::Cluster;
 use crate::engine::Engine;
 use crate::job::Job;
 
 /// Draws tasks from the run's seed.
-pub(crate) struct Workload(StdRng, Engine);
+pub(crate) struct Workload {
+    rng: StdRng,
+    engine: Engine,
+    cluster: Option<Cluster>,
+}
 
 impl Workload {
     pub(crate) fn new(job: &Job, thread: u32) -> Self {
         let own = (u64::from(job.process) << 32) | u64::from(thread);
         let seed = job.seed ^ own.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        Self(StdRng::seed_from_u64(seed), job.engine)
+        Self {
+            rng: StdRng::seed_from_u64(seed),
+            engine: job.engine,
+            cluster: job.cluster,
+        }
     }
 
     /// Another workload, which this one determines.
     pub(crate) fn split(&mut self) -> Self {
-        Self(StdRng::seed_from_u64(self.0.random()), self.1)
+        Self {
+            rng: StdRng::seed_from_u64(self.rng.random()),
+            ..*self
+        }
     }
 
     /// True with this probability.
     pub(crate) fn percent(&mut self, percent: u32) -> bool {
-        self.0.random_range(0..100) < percent
+        self.rng.random_range(0..100) < percent
     }
 
     pub(crate) fn number(&mut self, numbers: std::ops::Range<u64>) -> u64 {
-        self.0.random_range(numbers)
+        self.rng.random_range(numbers)
     }
 
     /// Sleeps for up to this number of milliseconds.
@@ -44,18 +56,18 @@ impl Workload {
     pub(crate) fn time(&mut self, milliseconds: u64) -> Duration {
         let longest = Duration::from_millis(milliseconds).as_nanos();
         let nanoseconds = self
-            .0
+            .rng
             .random_range(0..u64::try_from(longest).unwrap_or(u64::MAX).max(1));
         Duration::from_nanos(nanoseconds)
     }
 
     /// A task for an asynchronous connection.
     pub(crate) fn async_task(&mut self) -> Task {
-        match self.0.random_range(0..10) {
+        match self.rng.random_range(0..10) {
             0..5 => self.lock(),
             5..7 => Task::Slot { wait: self.wait() },
             7..9 => Task::Pass {
-                sequence: self.0.random_range(0..workload_spec::SEQUENCES),
+                sequence: self.rng.random_range(0..workload_spec::SEQUENCES),
             },
             _ => self.lease(),
         }
@@ -78,7 +90,7 @@ impl Workload {
     }
 
     pub(crate) fn task(&mut self) -> Task {
-        match self.0.random_range(0..100) {
+        match self.rng.random_range(0..100) {
             0..20 => self.lock(),
             20..24 => Task::Purge,
             24..33 => self.renewed_lease(),
@@ -92,7 +104,7 @@ impl Workload {
             58..60 => Task::HandOver,
             60..70 => Task::Slot { wait: self.wait() },
             70..82 => Task::Pass {
-                sequence: self.0.random_range(0..workload_spec::SEQUENCES),
+                sequence: self.rng.random_range(0..workload_spec::SEQUENCES),
             },
             82..90 => self.transfer(),
             90..97 => self.ignore_fault(),
@@ -104,18 +116,18 @@ impl Workload {
         let wanted = if self.percent(70) {
             1
         } else {
-            self.0.random_range(2..=3)
+            self.rng.random_range(2..=3)
         };
         let all: Vec<u32> = (0..workload_spec::LOCKED_COUNTERS).collect();
         Task::Lock {
-            counters: all.sample(&mut self.0, wanted).copied().collect(),
+            counters: all.sample(&mut self.rng, wanted).copied().collect(),
             kept: self.percent(50),
             wait: self.wait(),
         }
     }
 
     fn semaphore(&mut self) -> String {
-        let semaphore = workload_spec::LEASED.choose(&mut self.0);
+        let semaphore = workload_spec::LEASED.choose(&mut self.rng);
         semaphore.map_or("", |semaphore| semaphore.name).to_owned()
     }
 
@@ -132,14 +144,14 @@ impl Workload {
         Task::Lease {
             semaphore: self.semaphore(),
             renewed: false,
-            lease_ms: self.0.random_range(100..400),
+            lease_ms: self.rng.random_range(100..400),
             wait: self.short_wait(),
         }
     }
 
     fn transfer(&mut self) -> Task {
         let all: Vec<u32> = workload_spec::ACCOUNTS.collect();
-        let two: Vec<u32> = all.sample(&mut self.0, 2).copied().collect();
+        let two: Vec<u32> = all.sample(&mut self.rng, 2).copied().collect();
         Task::Transfer {
             from: two[0],
             to: two[1],
@@ -154,7 +166,7 @@ impl Workload {
             InjectedFault::LeftOpen,
         ];
         // One writer waits for no row.
-        let engines = match self.1 {
+        let engines = match self.engine {
             Engine::Sqlite => [InjectedFault::DuplicateOrRollback; 2],
             Engine::Postgres | Engine::Mysql => {
                 [InjectedFault::Deadlock, InjectedFault::LockTimeout]
@@ -171,8 +183,10 @@ impl Workload {
             TransactionMethod::Transaction,
             TransactionMethod::Diesel,
         ];
-        // What Diesel says of its own transaction is its own; what is asked for in it is not.
-        let methods = &methods[..if injected == InjectedFault::LeftOpen {
+        // What Diesel says of its own transaction is its own; what is asked for in it is not. Galera's are refused.
+        let methods = &methods[..if injected == InjectedFault::LeftOpen
+            || self.cluster == Some(Cluster::Galera)
+        {
             2
         } else {
             3
@@ -189,7 +203,7 @@ impl Workload {
         } else {
             4
         }];
-        let first = self.0.random_range(
+        let first = self.rng.random_range(
             workload_spec::FAULT_COUNTERS.start..workload_spec::FAULT_COUNTERS.end - 1,
         );
         Task::IgnoreFault {
@@ -201,7 +215,7 @@ impl Workload {
             // In one order.
             counters: [
                 first,
-                self.0
+                self.rng
                     .random_range(first + 1..workload_spec::FAULT_COUNTERS.end),
             ],
         }
@@ -210,30 +224,30 @@ impl Workload {
     fn panic(&mut self) -> Task {
         Task::Panic {
             method: self.one_of(&[TransactionMethod::Locked, TransactionMethod::Transaction]),
-            counter: self.0.random_range(workload_spec::FAULT_COUNTERS),
-            depth: self.0.random_range(0..3),
+            counter: self.rng.random_range(workload_spec::FAULT_COUNTERS),
+            depth: self.rng.random_range(0..3),
         }
     }
 
     fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.0.random_range(0..all.len())]
+        all[self.rng.random_range(0..all.len())]
     }
 
     /// For what others hold for long at times: not everybody is to queue there.
     fn short_wait(&mut self) -> WaitLimit {
-        match self.0.random_range(0..20) {
+        match self.rng.random_range(0..20) {
             0 => WaitLimit::Forever,
-            1..13 => WaitLimit::AtMost(self.0.random_range(10..100)),
+            1..13 => WaitLimit::AtMost(self.rng.random_range(10..100)),
             _ => WaitLimit::No,
         }
     }
 
     fn limited_wait(&mut self) -> WaitLimit {
-        WaitLimit::AtMost(self.0.random_range(20..1500))
+        WaitLimit::AtMost(self.rng.random_range(20..1500))
     }
 
     fn wait(&mut self) -> WaitLimit {
-        match self.0.random_range(0..10) {
+        match self.rng.random_range(0..10) {
             0..5 => WaitLimit::Forever,
             5..8 => self.limited_wait(),
             _ => WaitLimit::No,

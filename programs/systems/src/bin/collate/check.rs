@@ -1,18 +1,15 @@
 //! Checks that every line is in the file of its hour, once and in the order of time.
 //!
-//! Generates the lines again from the seed, and reads the files that are named in the database. Does not use anything
-//! else that the workers have written.
+//! Generates the lines again, and reads the files of the hours. Does not use anything else that the program
+//! has written.
 
-use std::fs::File;
+use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, BufRead, BufReader};
+use std::io;
 
-use serde::Serialize;
+use crate::files::{Directory, hour, id, log_file};
 
-use crate::files::{Directory, Generator, hour, id};
-use crate::store::HourFile;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Default)]
 pub(crate) struct CheckResult {
     /// Lines in the files.
     pub(crate) found: usize,
@@ -25,63 +22,36 @@ pub(crate) struct CheckResult {
     pub(crate) foreign: usize,
 }
 
-struct Check {
-    expected: Vec<u64>,
-    seen: Vec<bool>,
-    result: CheckResult,
-}
-
-/// Reads the files of all hours. A file that can't be read counts as empty, and its error is reported.
+/// Reads the files of the hours, which must have the lines of this number of log files.
 pub(crate) fn check(
-    generator: &Generator,
+    files: usize,
     directory: &Directory,
-    hours: &[HourFile],
-    mut report: impl FnMut(&str),
-) -> CheckResult {
-    let lines = (0..generator.files()).flat_map(|file| generator.file(file));
+    hours: &[String],
+) -> io::Result<CheckResult> {
+    let lines = (0..files).flat_map(log_file);
     let expected: Vec<u64> = lines.map(|line| digest(&line)).collect();
-    let mut check = Check {
-        seen: vec![false; expected.len()],
-        expected,
-        result: CheckResult::default(),
-    };
-    for file in hours {
-        if let Err(error) = check.file(directory, file) {
-            report(&format!("{}: {error}", file.name));
-        }
-    }
-    check.result.missing = check.seen.iter().filter(|seen| !**seen).count();
-    check.result
-}
-
-impl Check {
-    fn file(&mut self, directory: &Directory, file: &HourFile) -> io::Result<()> {
-        let mut last = String::new();
-        for line in BufReader::new(File::open(directory.made(&file.name))?).lines() {
-            let line = line?;
-            self.line(&file.hour, &line, &last);
-            last = line;
-        }
-        Ok(())
-    }
-
-    fn line(&mut self, of: &str, line: &str, last: &str) {
-        let result = &mut self.result;
-        result.found += 1;
-        result.disordered += usize::from(time(line) < time(last));
-        let known = id(line).filter(|id| self.expected.get(*id) == Some(&digest(line)));
-        match known {
-            Some(id) if hour(line) == Some(of) => {
-                result.repeated += usize::from(self.seen[id]);
-                self.seen[id] = true;
+    let mut seen = vec![false; expected.len()];
+    let mut result = CheckResult::default();
+    for of in hours {
+        let text = fs::read_to_string(directory.hours.join(of))?;
+        let mut last = None;
+        for line in text.lines() {
+            result.found += 1;
+            let time = line.split(' ').next();
+            result.disordered += usize::from(time < last);
+            last = time;
+            let known = id(line).filter(|id| expected.get(*id) == Some(&digest(line)));
+            match known {
+                Some(id) if hour(line) == Some(of.as_str()) => {
+                    result.repeated += usize::from(seen[id]);
+                    seen[id] = true;
+                }
+                _ => result.foreign += 1,
             }
-            _ => result.foreign += 1,
         }
     }
-}
-
-fn time(line: &str) -> Option<&str> {
-    line.split(' ').next()
+    result.missing = seen.iter().filter(|seen| !**seen).count();
+    Ok(result)
 }
 
 fn digest(line: &str) -> u64 {
@@ -93,15 +63,16 @@ fn digest(line: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::fs;
 
     use super::*;
 
+    /// The lines of each hour.
+    type Hours = BTreeMap<String, Vec<String>>;
+
     /// The verdict on correct files after a change.
-    fn verdict(change: impl FnOnce(&mut BTreeMap<String, Vec<String>>)) -> CheckResult {
-        let generator = Generator::new(1, 20, 10, 3);
-        let mut hours: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for line in (0..20).flat_map(|file| generator.file(file)) {
+    fn verdict(change: impl FnOnce(&mut Hours)) -> CheckResult {
+        let mut hours = Hours::new();
+        for line in (0..5).flat_map(log_file) {
             let hour = hour(&line).expect("an hour").to_owned();
             hours.entry(hour).or_default().push(line);
         }
@@ -111,56 +82,42 @@ mod tests {
         change(&mut hours);
         let root = tempfile::tempdir().expect("a directory");
         let directory = Directory::of(root.path());
-        fs::create_dir(root.path().join("hours")).expect("a directory");
-        let mut files = Vec::new();
-        for (hour, lines) in hours {
-            fs::write(directory.made(&hour), lines.join("\n")).expect("a file");
-            files.push(HourFile {
-                name: hour.clone(),
-                hour,
-                lines: 0,
-                fence: 0,
-            });
+        directory.create().expect("a directory");
+        for (hour, lines) in &hours {
+            fs::write(directory.hours.join(hour), lines.join("\n")).expect("a file");
         }
-        check(&generator, &directory, &files, |_| ())
+        let hours: Vec<_> = hours.into_keys().collect();
+        check(5, &directory, &hours).expect("the files")
     }
 
-    fn first(hours: &mut BTreeMap<String, Vec<String>>) -> &mut Vec<String> {
+    fn first(hours: &mut Hours) -> &mut Vec<String> {
         hours.values_mut().next().expect("an hour")
     }
 
     #[test]
-    fn all_lines_in_order_are_right() {
-        let verdict = verdict(|_| ());
-        let right = CheckResult {
-            found: 200,
-            ..CheckResult::default()
+    fn finds_lines_that_are_missing_repeated_in_disorder_or_elsewhere() {
+        let counts = |change: fn(&mut Hours)| {
+            let found = verdict(change);
+            [
+                found.missing,
+                found.repeated,
+                found.disordered,
+                found.foreign,
+            ]
         };
-        assert_eq!(verdict, right);
-    }
-
-    #[test]
-    fn finds_missing_and_repeated_lines() {
-        let cut = verdict(|hours| drop(first(hours).pop()));
-        assert_eq!((cut.missing, cut.repeated), (1, 0));
-        let doubled = verdict(|hours| {
-            let lines = first(hours);
-            lines.insert(0, lines[0].clone());
+        assert_eq!(counts(|_| ()), [0, 0, 0, 0]);
+        assert_eq!(counts(|hours| drop(first(hours).pop())), [1, 0, 0, 0]);
+        assert_eq!(counts(|hours| first(hours).swap(3, 4)), [0, 0, 1, 0]);
+        assert_eq!(counts(|hours| first(hours)[0].push('!')), [1, 0, 0, 1]);
+        let doubled = counts(|hours| {
+            let line = first(hours)[0].clone();
+            first(hours).insert(0, line);
         });
-        assert_eq!((doubled.missing, doubled.repeated), (0, 1));
-        let lost = verdict(|hours| drop(hours.pop_first()));
-        assert!(lost.missing > 20);
-    }
-
-    #[test]
-    fn finds_disorder_and_lines_that_belong_elsewhere() {
-        assert_eq!(verdict(|hours| first(hours).swap(3, 4)).disordered, 1);
-        let moved = verdict(|hours| {
+        assert_eq!(doubled, [0, 1, 0, 0]);
+        let moved = counts(|hours| {
             let line = first(hours).remove(0);
             hours.values_mut().last().expect("an hour").insert(0, line);
         });
-        assert_eq!((moved.foreign, moved.missing), (1, 1));
-        let changed = verdict(|hours| first(hours)[0].push('!'));
-        assert_eq!((changed.foreign, changed.missing), (1, 1));
+        assert_eq!(moved, [1, 0, 0, 1]);
     }
 }

@@ -1,159 +1,89 @@
-//! The files: generated logs in one directory, and results in another.
+//! The log files, which are generated when they are read, and the files of the result.
 //!
-//! The logs depend on the seed and the numbers alone, so that the check can generate them again. A file in the second
-//! directory counts only if a row in the database names it. Names contain the writer's fence, so no two workers write the
-//! same file. Files left by killed and stale workers are never read.
+//! A log file depends on its number alone, so that the check can generate it again. A part counts only if a row in the
+//! database names it. Parts left by killed and stale workers are never read.
 
-use std::collections::HashSet;
-use std::fs::{self, File};
-use std::io::{self, BufWriter};
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
-use chrono::{DateTime, TimeDelta};
+use anyhow::{Context, Result};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-#[derive(Clone, Debug)]
+use crate::store::Part;
+
 pub(crate) struct Directory {
-    logs: PathBuf,
-    work: PathBuf,
+    pub(crate) parts: PathBuf,
+    /// With one file for each hour.
+    pub(crate) hours: PathBuf,
 }
 
 impl Directory {
     pub(crate) fn of(root: &Path) -> Self {
         Self {
-            logs: root.join("logs"),
-            work: root.join("hours"),
+            parts: root.join("parts"),
+            hours: root.join("hours"),
         }
     }
 
-    /// Generates the log files. Stops when `go_on` returns `false`.
-    pub(crate) fn fill(&self, generator: &Generator, go_on: impl Fn() -> bool) -> Result<bool> {
-        for directory in [&self.logs, &self.work] {
-            fs::create_dir_all(directory)
-                .with_context(|| format!("can't create {}", directory.display()))?;
-            let is_empty = fs::read_dir(directory)?.next().is_none();
-            ensure!(is_empty, "{} has files already", directory.display());
-        }
-        for file in 0..generator.files() {
-            let mut text = String::new();
-            for line in generator.file(file) {
-                text.push_str(&line);
-                text.push('\n');
+    pub(crate) fn create(&self) -> Result<()> {
+        fs::create_dir(&self.parts)?;
+        Ok(fs::create_dir(&self.hours)?)
+    }
+
+    /// Merges these parts, which are ordered by hour, into one file per hour. Returns the hours.
+    pub(crate) fn merge(&self, parts: &[Part]) -> Result<Vec<String>> {
+        let mut hours = Vec::new();
+        for parts in parts.chunk_by(|one, next| one.hour == next.hour) {
+            let mut lines: Vec<String> = Vec::new();
+            for part in parts {
+                let text = fs::read_to_string(self.parts.join(&part.name))
+                    .with_context(|| format!("can't read {}", part.name))?;
+                lines.extend(text.lines().map(str::to_owned));
             }
-            let name = format!("server-{:02}-{file:06}.log", file % 20);
-            fs::write(self.logs.join(name), text).context("can't write a log file")?;
-            if !go_on() {
-                return Ok(false);
-            }
+            // Finds the sorted parts, and merges them.
+            lines.sort();
+            let hour = &parts[0].hour;
+            fs::write(self.hours.join(hour), lines.join("\n"))?;
+            hours.push(hour.clone());
         }
-        Ok(true)
+        Ok(hours)
     }
-
-    /// The names of the log files, sorted.
-    pub(crate) fn logs(&self) -> io::Result<Vec<String>> {
-        let mut names = names(&self.logs)?;
-        names.sort_unstable();
-        Ok(names)
-    }
-
-    pub(crate) fn log(&self, name: &str) -> PathBuf {
-        self.logs.join(name)
-    }
-
-    pub(crate) fn made(&self, name: &str) -> PathBuf {
-        self.work.join(name)
-    }
-
-    /// Creates a file; an error if it exists.
-    pub(crate) fn make(&self, name: &str) -> io::Result<BufWriter<File>> {
-        Ok(BufWriter::new(File::create_new(self.work.join(name))?))
-    }
-
-    /// Deletes files that were merged into another. Errors are ignored, because the files are no longer part of the
-    /// result.
-    pub(crate) fn delete(&self, names: &[String]) {
-        for name in names {
-            let _ = fs::remove_file(self.work.join(name));
-        }
-    }
-
-    /// Deletes all files except these; returns how many.
-    pub(crate) fn delete_others(&self, kept: &HashSet<&str>) -> io::Result<usize> {
-        let mut others = names(&self.work)?;
-        others.retain(|name| !kept.contains(name.as_str()));
-        self.delete(&others);
-        Ok(others.len())
-    }
-}
-
-fn names(directory: &Path) -> io::Result<Vec<String>> {
-    fs::read_dir(directory)?
-        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
-        .collect()
 }
 
 const HOUR_US: u64 = 3_600_000_000;
 
-/// The time that a log file covers: about an hour.
-const SPAN_US: u64 = HOUR_US;
+/// The number of hours of the lines.
+const HOURS: u64 = 6;
 
-/// 2026-03-01 00:00 UTC.
-const FIRST_HOUR: i64 = 1_772_323_200;
+/// The number of lines of a log file, which covers about an hour.
+pub(crate) const LINES: usize = 100;
 
 const LEVELS: [&str; 4] = ["INFO", "INFO", "DEBUG", "WARN"];
 
-pub(crate) struct Generator {
-    seed: u64,
-    files: usize,
-    lines: usize,
-    hours: u32,
+/// The lines of a log file, as its server wrote them: roughly in the order of time, which starts again after the last
+/// hour. The second word is the number of the line among those of all files, so that every line is unique.
+pub(crate) fn log_file(file: usize) -> impl Iterator<Item = String> {
+    let mut chance = StdRng::seed_from_u64(file as u64);
+    let all = HOURS * HOUR_US;
+    let step = HOUR_US / LINES as u64;
+    let mut time = chance.random_range(0..all);
+    (0..LINES).map(move |line| {
+        time += chance.random_range(0..2 * step);
+        // A server has several threads: one that reads the clock later may write earlier.
+        let at = (time + all - chance.random_range(0..3 * step)) % all;
+        let id = file * LINES + line;
+        let level = LEVELS[chance.random_range(0..LEVELS.len())];
+        let (user, took) = (chance.random_range(0..10_000), chance.random_range(1..900));
+        let stamp = timestamp(at);
+        format!(
+            "{stamp} {id:09} {level} server-{} GET /orders/{user} {took} ms",
+            file % 20
+        )
+    })
 }
 
-impl Generator {
-    pub(crate) fn new(seed: u64, files: usize, lines: usize, hours: u32) -> Self {
-        Self {
-            seed,
-            files,
-            lines,
-            hours,
-        }
-    }
-
-    pub(crate) fn files(&self) -> usize {
-        self.files
-    }
-
-    /// The number of lines of all files.
-    pub(crate) fn lines(&self) -> usize {
-        self.files * self.lines
-    }
-
-    /// The lines of a file, as its server wrote them: roughly in the order of time, which starts again after the last
-    /// hour. The second word is the number of the line among those of all files, so that every line is unique.
-    pub(crate) fn file(&self, file: usize) -> impl Iterator<Item = String> {
-        let mut chance = StdRng::seed_from_u64(self.seed ^ (file as u64).rotate_left(32));
-        let all = u64::from(self.hours) * HOUR_US;
-        let step = (SPAN_US / self.lines as u64).max(1);
-        let mut time = chance.random_range(0..all);
-        (0..self.lines).map(move |line| {
-            time += chance.random_range(0..2 * step);
-            // A server has several threads: one that reads the clock later may write earlier.
-            let at = (time + all - chance.random_range(0..3 * step) % all) % all;
-            let id = file * self.lines + line;
-            let level = LEVELS[chance.random_range(0..LEVELS.len())];
-            let (user, took) = (chance.random_range(0..10_000), chance.random_range(1..900));
-            let stamp = timestamp(at);
-            format!(
-                "{stamp} {id:09} {level} server-{} GET /orders/{user} {took} ms",
-                file % 20
-            )
-        })
-    }
-}
-
-/// The number in a line, as [`Generator::file`] writes it.
+/// The number in a line, as [`log_file`] writes it.
 pub(crate) fn id(line: &str) -> Option<usize> {
     line.split(' ').nth(1)?.parse().ok()
 }
@@ -163,34 +93,9 @@ pub(crate) fn hour(line: &str) -> Option<&str> {
     line.get(.."2026-03-01T05".len())
 }
 
+/// A time on the first of March.
 fn timestamp(micros: u64) -> String {
-    let start = DateTime::UNIX_EPOCH + TimeDelta::seconds(FIRST_HOUR);
-    let time = start + TimeDelta::microseconds(i64::try_from(micros).unwrap_or(0));
-    time.format("%FT%T%.6fZ").to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn lines_are_unique_spread_over_the_hours_and_not_in_order() {
-        let generator = Generator::new(1, 50, 100, 6);
-        let lines: Vec<String> = (0..50).flat_map(|file| generator.file(file)).collect();
-        let ids: Vec<_> = lines.iter().filter_map(|line| id(line)).collect();
-        assert_eq!(ids, (0..generator.lines()).collect::<Vec<_>>());
-        let hours: BTreeSet<_> = lines.iter().filter_map(|line| hour(line)).collect();
-        assert_eq!(hours.len(), 6);
-        assert_eq!(hours.first(), Some(&"2026-03-01T00"));
-        assert!(!generator.file(0).collect::<Vec<_>>().is_sorted());
-    }
-
-    #[test]
-    fn the_same_numbers_give_the_same_lines() {
-        let lines = |seed| Generator::new(seed, 5, 10, 3).file(2).collect::<Vec<_>>();
-        assert_eq!(lines(7), lines(7));
-        assert_ne!(lines(7), lines(8));
-    }
+    let (seconds, micros) = (micros / 1_000_000, micros % 1_000_000);
+    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    format!("2026-03-01T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
 }

@@ -4,17 +4,16 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
+use program_support::connection::AnyConnection;
 use program_support::database::{Database, DatabaseArguments, Engine};
 use program_support::terminal::{self, BAD, GOOD, HEADING, styled};
 
 use scenario::Scenario;
-use session::{connect, dialect};
 
 mod scenario;
 mod servers;
 mod session;
 mod sqlite;
-mod transcript;
 
 /// Two sessions, A and B, block each other or lose updates, step by step. Prints each statement and the
 /// answer of the database.
@@ -35,22 +34,33 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let url = arguments.database.database_url.as_deref();
-    program_support::program!().run(url, |location| run(location.database()))
+    program_support::program!().run(url, run)
 }
 
 fn run(database: &Database) -> Result<ExitCode> {
-    diesel_locks::migrate(&mut connect(database)?)?;
+    diesel_locks::migrate(&mut AnyConnection::open(database)?)?;
     println!(
         "{}, with two sessions, A and B.\nAt the start of each part, table lessons has rows 1 and 2 with n = 0.",
-        dialect::name(database.engine)
+        database.engine
     );
-    let mut runner = LessonRunner::new(database);
+    let mut runner = LessonRunner {
+        database,
+        lessons: 0,
+        failed: 0,
+    };
     if database.engine == Engine::Sqlite {
         sqlite::run(&mut runner);
     } else {
         servers::run(&mut runner);
     }
-    Ok(runner.end())
+    if runner.failed > 0 {
+        let text = format!("Parts with unexpected results: {}.", runner.failed);
+        terminal::print(format!("\n{}", styled(BAD, text)));
+        return Ok(ExitCode::FAILURE);
+    }
+    let text = styled(GOOD, "All results are as expected.");
+    terminal::print(format!("\n{text}"));
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Runs the lessons in turn and counts the unexpected results.
@@ -60,15 +70,7 @@ pub(crate) struct LessonRunner<'a> {
     failed: u32,
 }
 
-impl<'a> LessonRunner<'a> {
-    pub(crate) fn new(database: &'a Database) -> Self {
-        Self {
-            database,
-            lessons: 0,
-            failed: 0,
-        }
-    }
-
+impl LessonRunner<'_> {
     pub(crate) fn lesson(&mut self, title: &str) {
         self.lessons += 1;
         let heading = format!("Lesson {}: {title}", self.lessons);
@@ -86,25 +88,14 @@ impl<'a> LessonRunner<'a> {
             Ok(shown) => Self::note(&shown),
             Err(error) => {
                 self.failed += 1;
-                let text = format!("UNEXPECTED: {error:#}");
-                terminal::print(transcript::note(&text, BAD));
+                let text = styled(BAD, format!("UNEXPECTED: {error:#}"));
+                terminal::print(format!("  =>  {text}"));
             }
         }
     }
 
     /// Prints what a part shows.
     pub(crate) fn note(text: &str) {
-        terminal::print(transcript::note(text, GOOD));
-    }
-
-    pub(crate) fn end(&self) -> ExitCode {
-        if self.failed == 0 {
-            let text = styled(GOOD, "All results are as expected.");
-            terminal::print(format!("\n{text}"));
-            return ExitCode::SUCCESS;
-        }
-        let text = format!("Parts with unexpected results: {}.", self.failed);
-        terminal::print(format!("\n{}", styled(BAD, text)));
-        ExitCode::FAILURE
+        terminal::print(format!("  =>  {}", styled(GOOD, text)));
     }
 }

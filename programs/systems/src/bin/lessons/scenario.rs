@@ -1,22 +1,46 @@
 //! Runs the statements of two sessions, and prints them with their results.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use diesel_locks::prelude::*;
 use diesel_locks::{Error, IsolationLevel};
 use program_support::connection::AnyConnection;
 use program_support::database::{Database, Engine};
-use program_support::terminal;
 
-use crate::session::{
-    Answer, Session, SessionName, connect, dialect, number, run_statement, select,
-};
-use crate::transcript;
+use crate::session::SessionName::{self, A, B};
+use crate::session::{Answer, Session, both, number, run_statement, select, update};
 
-/// A session counts as waiting after this number of checks in a row, with pauses.
-const LOOKS: u32 = 3;
-const PAUSE: Duration = Duration::from_millis(20);
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than a statement takes that does not wait for a lock.
+const BLOCKED: Duration = Duration::from_millis(300);
+
+/// Longer than any wait, deadlocks included.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// What a statement must do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expected {
+    Done,
+    /// It reads this number.
+    Reads(i64),
+    /// It waits for the other session, and continues at a later step.
+    Waits,
+    /// On SQLite it is refused the write lock without waiting for it.
+    Busy,
+    SerializationFailure,
+}
+
+/// When both sessions wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meet {
+    /// Before their transactions.
+    Before,
+    /// In their transactions, when they have read.
+    HavingRead,
+}
+
+/// In place of a statement: the one that waits continues.
+pub(crate) const CONTINUES: &str = "(continues)";
 
 pub(crate) struct Scenario<'a> {
     pub(crate) database: &'a Database,
@@ -30,7 +54,7 @@ pub(crate) struct Scenario<'a> {
 impl<'a> Scenario<'a> {
     /// Creates the sessions and the table: two rows, both 0.
     pub(crate) fn new(database: &'a Database) -> Result<Self> {
-        let mut observer = connect(database)?;
+        let mut observer = AnyConnection::open(database)?;
         run_statement(
             &mut observer,
             "CREATE TABLE IF NOT EXISTS lessons (id INTEGER PRIMARY KEY, n BIGINT NOT NULL)",
@@ -50,22 +74,15 @@ impl<'a> Scenario<'a> {
         self.database.engine
     }
 
-    /// The statement that begins a transaction at this level.
-    pub(crate) fn begin_at(&self, level: IsolationLevel) -> String {
-        dialect::begin_at(self.engine(), level)
-    }
-
-    /// Begins a transaction in each session.
-    pub(crate) fn both_begin(&mut self) -> Result<()> {
-        self.expect_ok(SessionName::A, "BEGIN")?;
-        self.expect_ok(SessionName::B, "BEGIN")
+    /// Begins a transaction by this statement in each session.
+    pub(crate) fn both_begin(&mut self, begin: &str) -> Result<()> {
+        self.step(A, begin, Expected::Done)?;
+        self.step(B, begin, Expected::Done)
     }
 
     /// Begins a transaction at this level in each session.
     pub(crate) fn both_begin_at(&mut self, level: IsolationLevel) -> Result<()> {
-        let begin = self.begin_at(level);
-        self.expect_ok(SessionName::A, &begin)?;
-        self.expect_ok(SessionName::B, &begin)
+        self.both_begin(&self.engine().begin_at(level))
     }
 
     /// The committed number of the row.
@@ -83,75 +100,56 @@ impl<'a> Scenario<'a> {
         Ok(())
     }
 
-    /// Runs a statement that must succeed.
-    pub(crate) fn expect_ok(&mut self, session: SessionName, sql: &str) -> Result<()> {
-        let answer = self.execute(session, sql)?;
-        answer.with_context(|| format!("{session} failed"))?;
-        Ok(())
-    }
-
-    /// Runs a SELECT that must read this number.
-    pub(crate) fn expect_value(
+    /// Runs a statement, or waits for the one that continues, and expects this result.
+    pub(crate) fn step(
         &mut self,
         session: SessionName,
         sql: &str,
-        expected: i64,
+        expected: Expected,
     ) -> Result<()> {
-        let answer = self.execute(session, sql)?;
-        read(session, answer, expected)
+        if expected == Expected::Waits {
+            self.session(session).ask(sql)?;
+            if let Some(answer) = self.session(session).answer_within(BLOCKED)? {
+                self.print(session, sql, &said(&answer));
+                bail!("{session:?} did not wait");
+            }
+            self.print(session, sql, &format!("waits for {:?}", session.other()));
+            return Ok(());
+        }
+        let answer = self.run(session, sql)?;
+        let is_expected = match (&answer, expected) {
+            (Ok(None), Expected::Done) => true,
+            (Ok(Some(n)), Expected::Reads(expected)) => *n == expected,
+            (Err(error), Expected::Busy) => error.is_timeout(),
+            (Err(error), Expected::SerializationFailure) => error.is_serialization_failure(),
+            _ => false,
+        };
+        ensure!(
+            is_expected,
+            "{session:?} got {}, not {expected:?}",
+            said(&answer)
+        );
+        Ok(())
     }
 
-    /// Runs a statement that must not wait, and returns its result.
-    pub(crate) fn execute(&mut self, session: SessionName, sql: &str) -> Result<Answer> {
-        self.session(session).ask(sql)?;
-        let answer = self.session(session).answer()?;
+    /// Runs a statement that must not wait, or waits for the one that continues.
+    pub(crate) fn run(&mut self, session: SessionName, sql: &str) -> Result<Answer> {
+        if sql != CONTINUES {
+            self.session(session).ask(sql)?;
+        }
+        let answer = self.answer(session)?;
         self.print(session, sql, &said(&answer));
         Ok(answer)
     }
 
-    /// Runs a statement that must wait for the other session.
-    pub(crate) fn expect_blocked(&mut self, session: SessionName, sql: &str) -> Result<()> {
-        self.session(session).ask(sql)?;
-        let begun = Instant::now();
-        let mut seen = 0;
-        while seen < LOOKS {
-            if let Some(answer) = self.session(session).answer_within(PAUSE)? {
-                self.print(session, sql, &said(&answer));
-                bail!("{session} did not wait");
-            }
-            let waiting = dialect::waiting(self.engine(), self.session(session).id);
-            if number(&mut self.observer, &waiting)? > 0 {
-                seen += 1;
-            } else {
-                seen = 0;
-            }
-            ensure!(begun.elapsed() < PATIENCE, "{session} is not seen waiting");
-        }
-        self.print(session, sql, &format!("waits for {}", session.other()));
-        Ok(())
+    fn answer(&self, session: SessionName) -> Result<Answer> {
+        self.session(session)
+            .answer_within(PATIENCE)?
+            .context("the database does not answer")
     }
 
-    /// Expects that the waiting statement succeeds.
-    pub(crate) fn expect_unblocked(&mut self, session: SessionName) -> Result<()> {
-        let answer = self.session(session).answer()?;
-        self.print(session, "(continues)", &said(&answer));
-        answer.with_context(|| format!("{session} failed"))?;
-        Ok(())
-    }
-
-    /// Expects that the waiting SELECT reads this number.
-    pub(crate) fn expect_unblocked_value(
-        &mut self,
-        session: SessionName,
-        expected: i64,
-    ) -> Result<()> {
-        let answer = self.session(session).answer()?;
-        self.print(session, "(continues)", &said(&answer));
-        read(session, answer, expected)
-    }
-
-    /// Runs a statement of `who` that waits for the other session, which already waits for `who`. Returns the session
-    /// whose transaction the database aborted.
+    /// Runs a statement that waits for the other session, which already waits for this one. Returns the session whose
+    /// transaction the database aborted.
     pub(crate) fn expect_deadlock(
         &mut self,
         session: SessionName,
@@ -162,53 +160,67 @@ impl<'a> Scenario<'a> {
         self.print(
             session,
             sql,
-            &format!("waits for {other}, which waits for it"),
+            &format!("waits for {other:?}, which waits for it"),
         );
-        let answers = [
-            (session, self.session(session).answer()?),
-            (other, self.session(other).answer()?),
-        ];
-        let [(victim, error), (survivor, answer)] = match answers {
-            [mine, theirs] if mine.1.is_err() => [mine, theirs],
-            [mine, theirs] => [theirs, mine],
+        let mine = (session, self.answer(session)?);
+        let theirs = (other, self.answer(other)?);
+        let [(victim, error), (survivor, answer)] = if mine.1.is_err() {
+            [mine, theirs]
+        } else {
+            [theirs, mine]
         };
         self.print(victim, "(is rolled back)", &said(&error));
-        self.print(survivor, "(continues)", &said(&answer));
+        self.print(survivor, CONTINUES, &said(&answer));
         ensure!(
             error.is_err_and(|error| error.is_deadlock()),
             "no session got a deadlock error"
         );
-        answer.with_context(|| format!("{survivor} failed too"))?;
+        answer.with_context(|| format!("{survivor:?} failed too"))?;
         Ok(victim)
     }
 
     fn session(&self, session: SessionName) -> &Session {
         match session {
-            SessionName::A => &self.a,
-            SessionName::B => &self.b,
+            A => &self.a,
+            B => &self.b,
         }
     }
 
-    /// Prints how many attempts each session needed.
-    pub(crate) fn print_attempts(&mut self, what: &str, [a, b]: [u32; 2]) {
-        for (session, attempts) in [(SessionName::A, a), (SessionName::B, b)] {
-            self.print(session, what, &format!("attempts: {attempts}"));
+    /// Reads a row and writes one more into a row, in `run_transaction`, in both sessions at the same time. Returns how many
+    /// attempts each needed.
+    pub(crate) fn both_add_one(
+        &mut self,
+        transaction: TransactionOptions,
+        rows: [(i64, i64); 2],
+        lock: &str,
+        meet: Meet,
+    ) -> Result<[u32; 2]> {
+        let attempts = both(self.database, |conn, session, mut meeting| {
+            let (read, write) = rows[session as usize];
+            if meet == Meet::Before {
+                meeting.wait();
+            }
+            let mut attempts = 0;
+            conn.run_transaction(transaction, |conn| {
+                attempts += 1;
+                let n = number(conn, &select(read, lock))?;
+                meeting.wait();
+                run_statement(conn, &update(write, n + 1))?;
+                Ok::<_, Error>(attempts)
+            })
+        })?;
+        for (session, attempts) in [A, B].into_iter().zip(attempts) {
+            let (read, write) = rows[session as usize];
+            let what = format!("reads row {read} and updates row {write}");
+            self.print(session, &what, &format!("attempts: {attempts}"));
         }
+        Ok(attempts)
     }
 
     pub(crate) fn print(&mut self, session: SessionName, what: &str, outcome: &str) {
         self.step += 1;
-        terminal::print(transcript::step(self.step, session, what, outcome));
+        println!("  {:>2}  {session:?}  {what:<45}  {outcome}", self.step);
     }
-}
-
-fn read(session: SessionName, answer: Answer, expected: i64) -> Result<()> {
-    let n = answer.with_context(|| format!("{session} failed"))?;
-    ensure!(
-        n == Some(expected),
-        "{session} has read {n:?}, not {expected}"
-    );
-    Ok(())
 }
 
 /// The result in the database's words.

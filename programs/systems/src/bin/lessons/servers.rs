@@ -7,9 +7,10 @@ use program_support::connection::AnyConnection;
 use program_support::database::Engine;
 
 use crate::LessonRunner;
-use crate::scenario::Scenario;
+use crate::scenario::Expected::{Done, Reads, SerializationFailure, Waits};
+use crate::scenario::{CONTINUES, Meet, Scenario};
 use crate::session::SessionName::{A, B};
-use crate::session::{both, dialect, number, run_statement, select, update};
+use crate::session::{both, number, run_statement, select, update};
 
 const FOR_UPDATE: &str = " FOR UPDATE";
 
@@ -17,8 +18,17 @@ pub(crate) fn run(runner: &mut LessonRunner<'_>) {
     upgrades(runner);
     lock_order(runner);
     lost_updates(runner);
-    if !dialect::serializable_reads_lock(runner.database.engine) {
+    if runner.database.engine == Engine::Postgres {
         commits(runner);
+    }
+}
+
+/// The clause of a SELECT for a shared lock.
+fn shared(engine: Engine) -> &'static str {
+    match engine {
+        Engine::Postgres => " FOR SHARE",
+        // MariaDB has no FOR SHARE.
+        _ => " LOCK IN SHARE MODE",
     }
 }
 
@@ -26,12 +36,13 @@ pub(crate) fn run(runner: &mut LessonRunner<'_>) {
 fn upgrades(runner: &mut LessonRunner<'_>) {
     runner.lesson("read with a shared lock, then update");
     runner.part("Both read shared", |scenario| {
-        let shared = dialect::shared(scenario.engine());
+        let shared = shared(scenario.engine());
         upgrade(scenario, "BEGIN", shared)
     });
-    if dialect::serializable_reads_lock(runner.database.engine) {
+    // InnoDB locks what it reads at this level, and does not read a snapshot.
+    if runner.database.engine == Engine::Mysql {
         runner.part("Both read plainly, at SERIALIZABLE", |scenario| {
-            let begin = scenario.begin_at(IsolationLevel::Serializable);
+            let begin = scenario.engine().begin_at(IsolationLevel::Serializable);
             upgrade(scenario, &begin, "")
         });
     }
@@ -43,52 +54,40 @@ fn upgrades(runner: &mut LessonRunner<'_>) {
 }
 
 fn upgrade(scenario: &mut Scenario<'_>, begin: &str, lock: &str) -> Result<String> {
+    scenario.both_begin(begin)?;
     for session in [A, B] {
-        scenario.expect_ok(session, begin)?;
+        scenario.step(session, &select(1, lock), Reads(0))?;
     }
-    for session in [A, B] {
-        scenario.expect_value(session, &select(1, lock), 0)?;
-    }
-    scenario.expect_blocked(A, &update(1, 1))?;
+    scenario.step(A, &update(1, 1), Waits)?;
     let victim = scenario.expect_deadlock(B, &update(1, 1))?;
-    scenario.expect_ok(victim, "ROLLBACK")?;
-    scenario.expect_ok(victim.other(), "COMMIT")?;
+    scenario.step(victim, "ROLLBACK", Done)?;
+    scenario.step(victim.other(), "COMMIT", Done)?;
     scenario.expect_row(1, 1)?;
     Ok(format!(
-        "a deadlock on a single row: {victim}'s transaction is rolled back"
+        "a deadlock on a single row: {victim:?}'s transaction is rolled back"
     ))
 }
 
 fn for_update(scenario: &mut Scenario<'_>) -> Result<String> {
-    scenario.both_begin()?;
-    scenario.expect_value(A, &select(1, FOR_UPDATE), 0)?;
-    scenario.expect_blocked(B, &select(1, FOR_UPDATE))?;
-    scenario.expect_ok(A, &update(1, 1))?;
-    scenario.expect_ok(A, "COMMIT")?;
-    scenario.expect_unblocked_value(B, 1)?;
-    scenario.expect_ok(B, &update(1, 2))?;
-    scenario.expect_ok(B, "COMMIT")?;
+    scenario.both_begin("BEGIN")?;
+    scenario.step(A, &select(1, FOR_UPDATE), Reads(0))?;
+    scenario.step(B, &select(1, FOR_UPDATE), Waits)?;
+    scenario.step(A, &update(1, 1), Done)?;
+    scenario.step(A, "COMMIT", Done)?;
+    scenario.step(B, CONTINUES, Reads(1))?;
+    scenario.step(B, &update(1, 2), Done)?;
+    scenario.step(B, "COMMIT", Done)?;
     scenario.expect_row(1, 2)?;
     Ok("no session fails, no update is lost: B waits before it reads".to_owned())
 }
 
 fn victim_retried(scenario: &mut Scenario<'_>) -> Result<String> {
-    let shared = dialect::shared(scenario.engine());
-    let transaction = TransactionOptions::new().retry(RetryPolicy::max_attempts(5));
-    let attempts = both(
-        scenario.database,
-        |conn: &mut AnyConnection, _, mut both_have_read| {
-            let mut attempts = 0;
-            conn.run_transaction(transaction, |conn| {
-                attempts += 1;
-                let n = number(conn, &select(1, shared))?;
-                both_have_read.wait();
-                run_statement(conn, &update(1, n + 1))?;
-                Ok::<_, Error>(attempts)
-            })
-        },
+    let attempts = scenario.both_add_one(
+        TransactionOptions::new().retry(RetryPolicy::max_attempts(5)),
+        [(1, 1), (1, 1)],
+        shared(scenario.engine()),
+        Meet::HavingRead,
     )?;
-    scenario.print_attempts("reads shared and updates", attempts);
     ensure!(
         attempts.contains(&1),
         "no session succeeded at its first attempt"
@@ -107,28 +106,28 @@ fn lock_order(runner: &mut LessonRunner<'_>) {
 }
 
 fn opposite(scenario: &mut Scenario<'_>) -> Result<String> {
-    scenario.both_begin()?;
-    scenario.expect_value(A, &select(1, FOR_UPDATE), 0)?;
-    scenario.expect_value(B, &select(2, FOR_UPDATE), 0)?;
-    scenario.expect_blocked(A, &select(2, FOR_UPDATE))?;
+    scenario.both_begin("BEGIN")?;
+    scenario.step(A, &select(1, FOR_UPDATE), Reads(0))?;
+    scenario.step(B, &select(2, FOR_UPDATE), Reads(0))?;
+    scenario.step(A, &select(2, FOR_UPDATE), Waits)?;
     let victim = scenario.expect_deadlock(B, &select(1, FOR_UPDATE))?;
-    scenario.expect_ok(victim, "ROLLBACK")?;
-    scenario.expect_ok(victim.other(), "COMMIT")?;
+    scenario.step(victim, "ROLLBACK", Done)?;
+    scenario.step(victim.other(), "COMMIT", Done)?;
     Ok("FOR UPDATE alone does not prevent a deadlock".to_owned())
 }
 
 fn same(scenario: &mut Scenario<'_>) -> Result<String> {
-    scenario.both_begin()?;
-    scenario.expect_value(A, &select(1, FOR_UPDATE), 0)?;
-    scenario.expect_blocked(B, &select(1, FOR_UPDATE))?;
-    scenario.expect_value(A, &select(2, FOR_UPDATE), 0)?;
+    scenario.both_begin("BEGIN")?;
+    scenario.step(A, &select(1, FOR_UPDATE), Reads(0))?;
+    scenario.step(B, &select(1, FOR_UPDATE), Waits)?;
+    scenario.step(A, &select(2, FOR_UPDATE), Reads(0))?;
     for id in [2, 1] {
-        scenario.expect_ok(A, &update(id, 1))?;
+        scenario.step(A, &update(id, 1), Done)?;
     }
-    scenario.expect_ok(A, "COMMIT")?;
-    scenario.expect_unblocked_value(B, 1)?;
-    scenario.expect_value(B, &select(2, FOR_UPDATE), 1)?;
-    scenario.expect_ok(B, "COMMIT")?;
+    scenario.step(A, "COMMIT", Done)?;
+    scenario.step(B, CONTINUES, Reads(1))?;
+    scenario.step(B, &select(2, FOR_UPDATE), Reads(1))?;
+    scenario.step(B, "COMMIT", Done)?;
     Ok("B waits at its first row, and holds no lock that A needs".to_owned())
 }
 
@@ -154,16 +153,8 @@ fn sorted(scenario: &mut Scenario<'_>) -> Result<String> {
             Ok(())
         },
     )?;
-    scenario.print(
-        A,
-        "with_object_lock on 1 and 2, updates 1 and 2",
-        "20 times",
-    );
-    scenario.print(
-        B,
-        "with_object_lock on 2 and 1, updates 2 and 1",
-        "20 times",
-    );
+    scenario.print(A, "locks and updates 1 and 2", "20 times");
+    scenario.print(B, "locks and updates 2 and 1", "20 times");
     for id in [1, 2] {
         scenario.expect_row(id, 2 * ROUNDS)?;
     }
@@ -192,16 +183,16 @@ fn lost_updates(runner: &mut LessonRunner<'_>) {
 fn old_read(scenario: &mut Scenario<'_>, level: IsolationLevel) -> Result<bool> {
     scenario.both_begin_at(level)?;
     for session in [A, B] {
-        scenario.expect_value(session, &select(1, ""), 0)?;
+        scenario.step(session, &select(1, ""), Reads(0))?;
     }
-    scenario.expect_ok(A, &update(1, 1))?;
-    scenario.expect_ok(A, "COMMIT")?;
-    let succeeds = match scenario.execute(B, &update(1, 1))? {
+    scenario.step(A, &update(1, 1), Done)?;
+    scenario.step(A, "COMMIT", Done)?;
+    let succeeds = match scenario.run(B, &update(1, 1))? {
         Ok(_) => true,
         Err(error) if error.is_serialization_failure() => false,
         Err(error) => bail!(error),
     };
-    scenario.expect_ok(B, if succeeds { "COMMIT" } else { "ROLLBACK" })?;
+    scenario.step(B, if succeeds { "COMMIT" } else { "ROLLBACK" }, Done)?;
     scenario.expect_row(1, 1)?;
     Ok(succeeds)
 }
@@ -219,11 +210,11 @@ fn repeatable_read(scenario: &mut Scenario<'_>) -> Result<String> {
 fn computed(scenario: &mut Scenario<'_>) -> Result<String> {
     let one_more = "UPDATE lessons SET n = n + 1 WHERE id = 1";
     scenario.both_begin_at(IsolationLevel::ReadCommitted)?;
-    scenario.expect_ok(A, one_more)?;
-    scenario.expect_blocked(B, one_more)?;
-    scenario.expect_ok(A, "COMMIT")?;
-    scenario.expect_unblocked(B)?;
-    scenario.expect_ok(B, "COMMIT")?;
+    scenario.step(A, one_more, Done)?;
+    scenario.step(B, one_more, Waits)?;
+    scenario.step(A, "COMMIT", Done)?;
+    scenario.step(B, CONTINUES, Done)?;
+    scenario.step(B, "COMMIT", Done)?;
     scenario.expect_row(1, 2)?;
     Ok("n is 2: no update is lost".to_owned())
 }
@@ -237,39 +228,25 @@ fn commits(runner: &mut LessonRunner<'_>) {
 
 fn skew(scenario: &mut Scenario<'_>) -> Result<String> {
     scenario.both_begin_at(IsolationLevel::Serializable)?;
-    scenario.expect_value(A, &select(2, ""), 0)?;
-    scenario.expect_value(B, &select(1, ""), 0)?;
-    scenario.expect_ok(A, &update(1, 1))?;
-    scenario.expect_ok(B, &update(2, 1))?;
-    scenario.expect_ok(A, "COMMIT")?;
-    match scenario.execute(B, "COMMIT")? {
-        Err(error) if error.is_serialization_failure() => {}
-        Err(error) => bail!(error),
-        Ok(_) => bail!("B did not fail"),
-    }
+    scenario.step(A, &select(2, ""), Reads(0))?;
+    scenario.step(B, &select(1, ""), Reads(0))?;
+    scenario.step(A, &update(1, 1), Done)?;
+    scenario.step(B, &update(2, 1), Done)?;
+    scenario.step(A, "COMMIT", Done)?;
+    scenario.step(B, "COMMIT", SerializationFailure)?;
     scenario.expect_row(2, 0)?;
     Ok("COMMIT fails, though all statements before it succeeded".to_owned())
 }
 
 fn skew_retried(scenario: &mut Scenario<'_>) -> Result<String> {
-    let transaction = TransactionOptions::new()
-        .isolation(IsolationLevel::Serializable)
-        .retry(RetryPolicy::max_attempts(5));
-    let attempts = both(
-        scenario.database,
-        |conn: &mut AnyConnection, session, mut both_have_read| {
-            let (read, write) = if session == A { (2, 1) } else { (1, 2) };
-            let mut attempts = 0;
-            conn.run_transaction(transaction, |conn| {
-                attempts += 1;
-                let n = number(conn, &select(read, ""))?;
-                both_have_read.wait();
-                run_statement(conn, &update(write, n + 1))?;
-                Ok::<_, Error>(attempts)
-            })
-        },
+    let attempts = scenario.both_add_one(
+        TransactionOptions::new()
+            .isolation(IsolationLevel::Serializable)
+            .retry(RetryPolicy::max_attempts(5)),
+        [(2, 1), (1, 2)],
+        "",
+        Meet::HavingRead,
     )?;
-    scenario.print_attempts("writes one more than the other row", attempts);
     ensure!(attempts != [1, 1], "no session failed");
     let mut n = [scenario.n(1)?, scenario.n(2)?];
     n.sort_unstable();

@@ -1,39 +1,18 @@
-//! The tables of meetings and passes, and their statements.
+//! The table of passes, and its statements.
 
 use diesel::prelude::*;
 use program_support::connection::AnyConnection;
-use program_support::database::Engine;
 
-/// The statements that create the tables.
-pub(crate) const TABLES: [(Engine, &str); 3] = [
-    (Engine::Sqlite, include_str!("store/sqlite.sql")),
-    (Engine::Postgres, include_str!("store/postgres.sql")),
-    (Engine::Mysql, include_str!("store/mysql.sql")),
-];
+/// No unique key: the gap-free sequence ensures that a number is there once.
+pub(crate) const TABLE: &str = "CREATE TABLE IF NOT EXISTS pass ( \
+     meeting_id BIGINT NOT NULL, \
+     number BIGINT NOT NULL)";
 
 diesel::table! {
-    meeting (id) {
-        id -> BigInt,
-        info -> Text,
-    }
-}
-
-diesel::table! {
-    pass (id) {
-        id -> BigInt,
+    pass (meeting_id, number) {
         meeting_id -> BigInt,
         number -> BigInt,
     }
-}
-
-pub(crate) fn insert_meetings(conn: &mut AnyConnection, ids: &[i64]) -> QueryResult<()> {
-    for id in ids {
-        let info = format!("The meeting {id}");
-        diesel::insert_into(meeting::table)
-            .values((meeting::id.eq(id), meeting::info.eq(info)))
-            .execute(conn)?;
-    }
-    Ok(())
 }
 
 pub(crate) fn insert_pass(conn: &mut AnyConnection, meeting: i64, number: i64) -> QueryResult<()> {

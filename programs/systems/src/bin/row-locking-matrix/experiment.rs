@@ -10,9 +10,16 @@ use diesel_locks::prelude::*;
 use program_support::connection::AnyConnection;
 use program_support::database::{Database, Engine};
 
-use crate::outcome::{Cell, EngineOutcome, LEVELS, Measured, Verdict, check};
-use crate::strategy::{self, Statement, Strategy};
+use crate::outcome::{Cell, Check, violation};
+use crate::strategy::{Increment, Statement, Strategy};
 use crate::workload::Workload;
+
+/// The isolation levels, from the lowest.
+const LEVELS: [IsolationLevel; 3] = [
+    IsolationLevel::ReadCommitted,
+    IsolationLevel::RepeatableRead,
+    IsolationLevel::Serializable,
+];
 
 const DROP: &str =
     "DROP TABLE IF EXISTS row_locking_counter; DROP TABLE IF EXISTS row_locking_drawn";
@@ -33,29 +40,35 @@ pub(crate) struct Experiment<'a> {
 }
 
 impl Experiment<'_> {
-    /// How many cells a run has.
-    pub(crate) const CELLS: usize = LEVELS.len() * Strategy::ALL.len();
-
-    /// Runs all cells. Calls `finished` after each.
-    pub(crate) fn run(&self, mut finished: impl FnMut()) -> Result<EngineOutcome> {
+    /// Prints a row for each level. Adds messages about unexpected results.
+    pub(crate) fn run(&self, violations: &mut Vec<String>) -> Result<()> {
         let mut conn = AnyConnection::open(self.database)?;
-        if self.database.engine == Engine::Sqlite {
-            conn.batch_execute("PRAGMA journal_mode = WAL")?;
-        }
-        let engine = title(&mut conn)?;
         diesel_locks::migrate(&mut conn)?;
         conn.batch_execute(FORGET)?;
-        let mut cells = Vec::new();
-        for isolation in LEVELS {
+        let engine = title(&mut conn)?;
+        // All transactions of SQLite are serializable.
+        let has_level = |level: &IsolationLevel| {
+            self.database.engine != Engine::Sqlite || *level == IsolationLevel::Serializable
+        };
+        for isolation in LEVELS.into_iter().filter(has_level) {
+            print!("| {engine}, {isolation} |");
             for strategy in Strategy::ALL {
-                let cell = self.cell(&mut conn, isolation, strategy);
-                cells.push(cell.with_context(|| format!("{engine}, {isolation}, {strategy}"))?);
-                finished();
+                let Some(increment) = strategy.increment(self.database.engine) else {
+                    print!(" Skipped |");
+                    continue;
+                };
+                let about = format!("{engine}, {isolation}, {}", strategy.title());
+                let cell = self.cell(&mut conn, isolation, strategy, increment);
+                let cell = cell.with_context(|| about.clone())?;
+                print!(" {cell} |");
+                let violation = violation(isolation, strategy, &cell);
+                violations.extend(violation.map(|text| format!("{about}: {text}")));
             }
+            println!();
         }
         conn.batch_execute(DROP)?;
         conn.batch_execute(FORGET)?;
-        Ok(EngineOutcome { engine, cells })
+        Ok(())
     }
 
     fn cell(
@@ -63,24 +76,16 @@ impl Experiment<'_> {
         conn: &mut AnyConnection,
         isolation: IsolationLevel,
         strategy: Strategy,
+        increment: Increment,
     ) -> Result<Cell> {
-        let (Some(begin), Some(increment)) = (
-            strategy::beginning(self.database.engine, isolation),
-            strategy.increment(self.database.engine),
-        ) else {
-            return Ok(Cell {
-                isolation,
-                strategy,
-                verdict: Verdict::Skipped,
-                measured: None,
-            });
-        };
         conn.batch_execute(DROP)?;
-        conn.batch_execute(CREATE)?;
+        conn.create_tables(CREATE)?;
         let sequence = Sequence::new(SEQUENCE).for_key(isolation);
         let connections = (0..self.connections)
             .map(|_| AnyConnection::open(self.database))
             .collect::<Result<Vec<_>>>()?;
+        // On SQLite deferred, because BEGIN IMMEDIATE would prevent all conflicts.
+        let begin = self.database.engine.begin_at(isolation);
         let workload = Workload {
             begin: &begin,
             increment,
@@ -97,17 +102,10 @@ impl Experiment<'_> {
             }
         };
         let all = self.numbers * u32::from(self.connections);
-        let found = check(all.into(), &drawn, end);
         Ok(Cell {
-            isolation,
-            strategy,
-            verdict: Verdict::of(found, refusals),
-            measured: Some(Measured {
-                lost: found.lost,
-                repeated: found.repeated,
-                refusals,
-                micros_per_number: time.as_secs_f64() * 1e6 / f64::from(all),
-            }),
+            check: Check::of(all.into(), &drawn, end),
+            refusals,
+            micros_per_number: time.as_secs_f64() * 1e6 / f64::from(all),
         })
     }
 }

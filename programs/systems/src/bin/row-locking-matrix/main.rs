@@ -6,12 +6,10 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 use program_support::database::Program;
-use program_support::outcome::{OutputArguments, print_json};
-use program_support::progress::Progress;
 use program_support::terminal;
 
 use experiment::Experiment;
-use outcome::Outcome;
+use strategy::Strategy;
 
 mod experiment;
 mod outcome;
@@ -29,6 +27,9 @@ const PROGRAM: Program = program_support::program!();
 ///
 /// With the two strategies that read without a lock, all connections read before the first of them writes,
 /// once each: so two writers always conflict.
+///
+/// PostgreSQL, MySQL and MariaDB have more levels and strategies than SQLite. `cargo xtask with-servers -- bash` starts
+/// servers, and sets their URLs in the environment.
 ///
 /// The tables `row_locking_*` are created, and dropped at the end. Use a database for one run at a time.
 /// The tables of diesel-locks stay.
@@ -53,63 +54,37 @@ struct Arguments {
     /// Numbers that each connection draws with each strategy
     #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     numbers: u32,
-
-    #[command(flatten)]
-    output: OutputArguments,
 }
 
 fn main() -> ExitCode {
     terminal::exit_code(PROGRAM.name, run(&Arguments::parse()))
 }
 
+/// Prints a table in Markdown with a row for each engine and level, and a column for each strategy.
 fn run(arguments: &Arguments) -> Result<ExitCode> {
     let given = arguments.database_urls.iter().map(|url| Some(url.as_str()));
     let locations = given
         .chain([None])
         .map(|url| PROGRAM.locate(url))
         .collect::<Result<Vec<_>>>()?;
-    let cells = locations.len() * Experiment::CELLS;
-    let progress = Progress::new(cells, "experiments", arguments.output.json);
-    let mut finished = 0;
-    let mut engines = Vec::new();
+    let titles = Strategy::ALL.map(Strategy::title).join(" | ");
+    println!("| | {titles} |");
+    println!("|---|{}", "---|".repeat(Strategy::ALL.len()));
+    let mut violations = Vec::new();
     for location in &locations {
         let experiment = Experiment {
             database: location.database(),
             connections: arguments.connections,
             numbers: arguments.numbers,
         };
-        engines.push(experiment.run(|| {
-            finished += 1;
-            progress.set(finished);
-        })?);
+        experiment.run(&mut violations)?;
     }
-    progress.end();
-    let outcome = Outcome::new(arguments.connections, arguments.numbers, engines);
-    if arguments.output.json {
-        print_json(&outcome)?;
-    } else {
-        println!("{outcome}");
-        if arguments.database_urls.is_empty() {
-            eprintln!("\n{MORE}");
-        }
+    println!(
+        "\n{} connections, {} numbers each.",
+        arguments.connections, arguments.numbers
+    );
+    for violation in &violations {
+        eprintln!("{}: {violation}", PROGRAM.name);
     }
-    for violation in &outcome.violations {
-        eprintln!("row-locking-matrix: {violation}");
-    }
-    Ok(if outcome.violations.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(ExitCode::from(u8::from(!violations.is_empty())))
 }
-
-/// How to see the engines that need a server.
-const MORE: &str = " PostgreSQL, MySQL and MariaDB have more levels and strategies than SQLite.
- To see them, name databases:
-
-   --database-url postgres://user:password@host/database
-   --database-url mysql://user:password@host/database
-
- To start servers, and set PG_DATABASE_URL and MYSQL_DATABASE_URL:
-
-   cargo xtask with-servers -- bash";

@@ -1,22 +1,18 @@
 //! The strategies to increment a number, and their statements on each engine.
 
-use std::fmt;
-
 use diesel::backend::Backend;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, HasSqlType};
+use diesel_locks::Error;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, IsolationLevel};
 use program_support::connection::AnyConnection;
 use program_support::database::Engine;
 use program_support::meeting::Meeting;
-use serde::Serialize;
 
 /// A strategy to take the next number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strategy {
     /// SELECT, then UPDATE to what was read plus one.
     Plain,
@@ -31,6 +27,19 @@ pub(crate) enum Strategy {
     /// `next_number` of diesel-locks.
     NextNumber,
 }
+
+const READ: &str = "SELECT n FROM row_locking_counter WHERE id = 1";
+const LOCK: &str = "SELECT n FROM row_locking_counter WHERE id = 1 FOR UPDATE";
+const WRITE: &str = "UPDATE row_locking_counter SET n = ? WHERE id = 1";
+const DECLARE: &str =
+    "DECLARE row_locking_cursor CURSOR FOR SELECT n FROM row_locking_counter WHERE id = 1";
+const DECLARE_LOCK: &str = "DECLARE row_locking_cursor CURSOR FOR SELECT n FROM row_locking_counter WHERE id = 1 FOR UPDATE";
+const FETCH: &str = "FETCH row_locking_cursor";
+const WRITE_CURRENT: &str =
+    "UPDATE row_locking_counter SET n = ? WHERE CURRENT OF row_locking_cursor";
+const ADD: &str = "UPDATE row_locking_counter SET n = n + 1 WHERE id = 1 RETURNING n";
+const ADD_MYSQL: &str = "UPDATE row_locking_counter SET n = LAST_INSERT_ID(n + 1) WHERE id = 1";
+const ADDED_MYSQL: &str = "SELECT CAST(LAST_INSERT_ID() AS SIGNED)";
 
 impl Strategy {
     pub(crate) const ALL: [Self; 6] = [
@@ -54,107 +63,47 @@ impl Strategy {
         }
     }
 
-    /// Whether no number may be lost: a strategy that locks what it reads is right at any level, and every strategy is right at
-    /// SERIALIZABLE.
-    pub(crate) fn must_be_right(self, isolation: IsolationLevel) -> bool {
-        !matches!(self, Self::Plain | Self::Cursor) || isolation == IsolationLevel::Serializable
-    }
-
     /// The statements of this strategy; `None` if the engine does not have it. The cursors of MySQL and MariaDB live in
     /// stored procedures and are read-only. SQLite has neither cursors nor locks on rows.
     pub(crate) fn increment(self, engine: Engine) -> Option<Increment> {
-        let has_cursors = engine == Engine::Postgres;
-        match self {
-            Self::Plain => Some(reading(
-                "SELECT n FROM row_locking_counter WHERE id = 1",
-                false,
-            )),
-            Self::ForUpdate => (engine != Engine::Sqlite).then(|| {
-                let read = "SELECT n FROM row_locking_counter WHERE id = 1 FOR UPDATE";
-                reading(read, true)
-            }),
-            Self::Cursor => has_cursors.then(|| {
-                let declare = "DECLARE row_locking_cursor CURSOR FOR \
-                     SELECT n FROM row_locking_counter WHERE id = 1";
-                fetching(declare, false)
-            }),
-            Self::CursorForUpdate => has_cursors.then(|| {
-                let declare = "DECLARE row_locking_cursor CURSOR FOR \
-                     SELECT n FROM row_locking_counter WHERE id = 1 FOR UPDATE";
-                fetching(declare, true)
-            }),
-            Self::OneUpdate if engine == Engine::Mysql => Some(Increment::Add {
-                add: "UPDATE row_locking_counter SET n = LAST_INSERT_ID(n + 1) WHERE id = 1",
-                result: Some("SELECT CAST(LAST_INSERT_ID() AS SIGNED)"),
-            }),
-            Self::OneUpdate => Some(Increment::Add {
-                add: "UPDATE row_locking_counter SET n = n + 1 WHERE id = 1 RETURNING n",
-                result: None,
-            }),
-            Self::NextNumber => Some(Increment::Draw),
-        }
+        let (before, read, write) = match (self, engine) {
+            (Self::Plain, _) => (None, READ, Some(WRITE)),
+            (Self::ForUpdate, Engine::Postgres | Engine::Mysql) => (None, LOCK, Some(WRITE)),
+            (Self::Cursor, Engine::Postgres) => (Some(DECLARE), FETCH, Some(WRITE_CURRENT)),
+            (Self::CursorForUpdate, Engine::Postgres) => {
+                (Some(DECLARE_LOCK), FETCH, Some(WRITE_CURRENT))
+            }
+            (Self::OneUpdate, Engine::Mysql) => (Some(ADD_MYSQL), ADDED_MYSQL, None),
+            (Self::OneUpdate, _) => (None, ADD, None),
+            (Self::NextNumber, _) => return Some(Increment::Draw),
+            _ => return None,
+        };
+        Some(Increment::Statements {
+            before,
+            read,
+            write,
+            locks: !self.reads_plainly(),
+        })
     }
-}
 
-fn reading(read: &'static str, locks: bool) -> Increment {
-    Increment::ReadThenWrite(Reading {
-        declare: None,
-        read,
-        write: "UPDATE row_locking_counter SET n = ? WHERE id = 1",
-        locks,
-    })
-}
-
-fn fetching(declare: &'static str, locks: bool) -> Increment {
-    Increment::ReadThenWrite(Reading {
-        declare: Some(declare),
-        read: "FETCH row_locking_cursor",
-        write: "UPDATE row_locking_counter SET n = ? WHERE CURRENT OF row_locking_cursor",
-        locks,
-    })
-}
-
-/// The statement that starts a transaction at this level; `None` if the engine does not have the level.
-pub(crate) fn beginning(engine: Engine, isolation: IsolationLevel) -> Option<String> {
-    match engine {
-        // Every transaction is serializable. Deferred, because BEGIN IMMEDIATE would prevent all conflicts.
-        Engine::Sqlite => (isolation == IsolationLevel::Serializable).then(|| "BEGIN".to_owned()),
-        Engine::Postgres => Some(format!("BEGIN ISOLATION LEVEL {isolation}")),
-        // The level applies to the next transaction only. Both statements are sent in one message.
-        Engine::Mysql => Some(format!(
-            "SET TRANSACTION ISOLATION LEVEL {isolation}; BEGIN"
-        )),
-    }
-}
-
-impl fmt::Display for Strategy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.title())
+    /// Whether reading does not lock the row. All connections may read before one writes.
+    pub(crate) fn reads_plainly(self) -> bool {
+        matches!(self, Self::Plain | Self::Cursor)
     }
 }
 
 /// The statements of a strategy on an engine. In their texts `?` stands for the number to write.
 #[derive(Clone, Copy)]
 pub(crate) enum Increment {
-    /// Reads the number, then writes the next one.
-    ReadThenWrite(Reading),
-    /// Adds one in the database.
-    Add {
-        add: &'static str,
-        /// Reads the number, if `add` does not return it.
-        result: Option<&'static str>,
+    Statements {
+        before: Option<&'static str>,
+        read: &'static str,
+        /// `None`: the number that was read is already the next one.
+        write: Option<&'static str>,
+        locks: bool,
     },
     /// `next_number` of diesel-locks.
     Draw,
-}
-
-#[derive(Clone, Copy)]
-pub(crate) struct Reading {
-    declare: Option<&'static str>,
-    read: &'static str,
-    write: &'static str,
-    /// Whether reading locks the row. Otherwise all connections may read before one writes.
-    locks: bool,
 }
 
 impl Increment {
@@ -165,39 +114,28 @@ impl Increment {
         sequence: &Sequence,
         meeting: &mut Meeting,
     ) -> Result<i64, Error> {
-        match self {
-            Self::ReadThenWrite(reading) => {
-                let number = reading.read(conn)?;
-                if !reading.locks {
-                    meeting.wait();
-                }
-                Ok(reading.write(conn, number)?)
-            }
-            Self::Add { add, result: None } => Ok(Statement::of(add).get_result(conn)?),
-            Self::Add {
-                add,
-                result: Some(result),
-            } => {
-                Statement::of(add).execute(conn)?;
-                Ok(Statement::of(result).get_result(conn)?)
-            }
-            Self::Draw => conn.next_number(sequence),
+        let Self::Statements {
+            before,
+            read,
+            write,
+            locks,
+        } = self
+        else {
+            return conn.next_number(sequence);
+        };
+        if let Some(before) = before {
+            Statement::of(before).execute(conn)?;
         }
-    }
-}
-
-impl Reading {
-    fn read(self, conn: &mut AnyConnection) -> QueryResult<i64> {
-        if let Some(declare) = self.declare {
-            Statement::of(declare).execute(conn)?;
+        let number: i64 = Statement::of(read).get_result(conn)?;
+        if !locks {
+            meeting.wait();
         }
-        Statement::of(self.read).get_result(conn)
-    }
-
-    fn write(self, conn: &mut AnyConnection, number: i64) -> QueryResult<i64> {
+        let Some(write) = write else {
+            return Ok(number);
+        };
         let next = number + 1;
         Statement {
-            text: self.write,
+            text: write,
             number: next,
         }
         .execute(conn)?;

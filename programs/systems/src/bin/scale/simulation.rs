@@ -7,7 +7,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::{Counts, Scenario};
+use crate::{Counts, Options};
 
 type Time = u64;
 
@@ -27,6 +27,10 @@ const PAUSE_DIVISOR: Time = 10;
 /// The statements of a look on PostgreSQL: BEGIN with a limit for the wait for a table, the query, COMMIT. An attempt is one.
 const STATEMENTS_PER_LOOK: u32 = 3;
 
+/// How long the server works on a statement, and on how many at a time.
+const STATEMENT: Time = 150;
+const CORES: usize = 2;
+
 /// How many attempts follow a look that has shown a free slot.
 const ATTEMPTS_PER_LOOK: u32 = 10;
 
@@ -37,9 +41,9 @@ enum Event {
     /// The server has answered it.
     Answers(usize),
     /// The holder releases its slot, or dies.
-    Ends(usize, usize),
+    Ends(usize),
     /// The server has released it.
-    Frees(usize, usize),
+    Frees(usize),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -54,6 +58,7 @@ struct Process {
     unchanged_since: Time,
 }
 
+#[derive(Default)]
 struct Slot {
     is_held: bool,
     lease_ends: Time,
@@ -62,41 +67,36 @@ struct Slot {
 }
 
 struct Simulation<'a> {
-    scenario: &'a Scenario,
+    options: &'a Options,
     lease: Time,
     random: StdRng,
     events: BinaryHeap<Reverse<(Time, Event)>>,
     processes: Vec<Process>,
-    slots: Vec<Slot>,
+    slot: Slot,
     grants: u64,
     /// When each core of the server is free.
     cores: BinaryHeap<Reverse<Time>>,
     counts: Counts,
 }
 
-pub(crate) fn run(scenario: &Scenario) -> Counts {
-    let slots = (0..scenario.permits).map(|_| Slot {
-        is_held: false,
-        lease_ends: 0,
-        released: 0,
-    });
+pub(crate) fn run(options: &Options) -> Counts {
     let mut simulation = Simulation {
-        lease: scenario.dying_after_s.unwrap_or(3600) * SECOND,
+        lease: options.dying_after_s.unwrap_or(3600) * SECOND,
         random: StdRng::seed_from_u64(1),
         events: BinaryHeap::new(),
-        processes: vec![Process::default(); scenario.processes.get()],
-        slots: slots.collect(),
+        processes: vec![Process::default(); options.processes.get()],
+        slot: Slot::default(),
         grants: 0,
-        cores: (0..scenario.cores.get()).map(|_| Reverse(0)).collect(),
+        cores: [Reverse(0); CORES].into(),
         counts: Counts::default(),
-        scenario,
+        options,
     };
-    for process in 0..scenario.processes.get() {
+    for process in 0..options.processes.get() {
         let start = simulation.random.random_range(0..SECOND);
         simulation.wait_from(process, start);
     }
     while let Some(Reverse((now, event))) = simulation.events.pop()
-        && now < scenario.seconds * SECOND
+        && now < options.seconds * SECOND
     {
         simulation.happen(now, event);
     }
@@ -126,7 +126,7 @@ impl Simulation<'_> {
     fn serve(&mut self, now: Time) -> Time {
         self.counts.statements += 1;
         let Reverse(free) = self.cores.pop().expect("at least one core");
-        let done = now.max(free) + self.scenario.statement_us;
+        let done = now.max(free) + STATEMENT;
         self.cores.push(Reverse(done));
         done
     }
@@ -135,7 +135,7 @@ impl Simulation<'_> {
         match event {
             Event::Sends(index) => {
                 let process = &mut self.processes[index];
-                let is_eager = !self.scenario.standby && now - process.waits_since < EAGER;
+                let is_eager = !self.options.standby && now - process.waits_since < EAGER;
                 process.attempts_now = is_eager || process.attempts > 0;
                 process.attempts = process.attempts.saturating_sub(1);
                 process.statements_left = if process.attempts_now {
@@ -154,62 +154,53 @@ impl Simulation<'_> {
                     self.at(answered, Event::Answers(index));
                     return;
                 }
-                let free = self
-                    .slots
-                    .iter()
-                    .position(|slot| !slot.is_held || slot.lease_ends <= now);
-                match free {
-                    Some(slot) if self.processes[index].attempts_now => {
-                        self.grant(now, index, slot);
-                    }
-                    Some(_) => {
-                        self.processes[index].attempts = ATTEMPTS_PER_LOOK;
-                        self.at(now, Event::Sends(index));
-                    }
-                    None => {
-                        let pause = self.pause(now, index);
-                        self.at(now + pause, Event::Sends(index));
-                    }
+                if self.slot.is_held && self.slot.lease_ends > now {
+                    let pause = self.pause(now, index);
+                    self.at(now + pause, Event::Sends(index));
+                } else if self.processes[index].attempts_now {
+                    self.grant(now, index);
+                } else {
+                    self.processes[index].attempts = ATTEMPTS_PER_LOOK;
+                    self.at(now, Event::Sends(index));
                 }
             }
-            Event::Ends(index, slot) => {
-                if self.scenario.dying_after_s.is_some() {
+            Event::Ends(index) => {
+                if self.options.dying_after_s.is_some() {
                     // Another process starts in its place.
                     self.wait_from(index, now);
                     return;
                 }
-                self.slots[slot].released = now;
+                self.slot.released = now;
                 let freed = self.serve(now);
-                self.at(freed, Event::Frees(index, slot));
+                self.at(freed, Event::Frees(index));
             }
-            Event::Frees(index, slot) => {
-                self.slots[slot].is_held = false;
-                let rested = now + self.scenario.hold_ms * MS;
+            Event::Frees(index) => {
+                self.slot.is_held = false;
+                let rested = now + self.options.hold_ms * MS;
                 self.wait_from(index, rested);
             }
         }
     }
 
-    fn grant(&mut self, now: Time, index: usize, slot: usize) {
-        let granted = &mut self.slots[slot];
-        let released = if granted.is_held {
-            granted.lease_ends
+    fn grant(&mut self, now: Time, index: usize) {
+        let released = if self.slot.is_held {
+            self.slot.lease_ends
         } else {
-            granted.released
+            self.slot.released
         };
-        *granted = Slot {
+        self.slot = Slot {
             is_held: true,
             lease_ends: now + self.lease,
             released,
         };
         self.grants += 1;
-        // The first grants follow no holder.
+        // The first grant follows no holder.
         if released > 0 {
             let handover = Duration::from_micros(now.saturating_sub(released));
             self.counts.handovers.push(handover);
         }
-        let hold = self.scenario.hold_ms * MS;
-        self.at(now + hold, Event::Ends(index, slot));
+        let hold = self.options.hold_ms * MS;
+        self.at(now + hold, Event::Ends(index));
     }
 
     /// The pause after a refused attempt, or after a look that has shown no free slot.
@@ -227,14 +218,13 @@ impl Simulation<'_> {
             process.unchanged_since = now;
         }
         let unchanged = now - process.unchanged_since;
-        let interval = self.scenario.poll_interval_ms * MS;
-        let pause = self.jittered(if self.scenario.standby {
+        let interval = self.options.poll_interval_ms * MS;
+        let pause = self.jittered(if self.options.standby {
             interval
         } else {
             (unchanged / PAUSE_DIVISOR).max(LOOK_PAUSE).min(interval)
         });
-        let first_end = self.slots.iter().map(|slot| slot.lease_ends).min();
-        pause.min(first_end.unwrap_or(0).saturating_sub(now) + MS)
+        pause.min(self.slot.lease_ends.saturating_sub(now) + MS)
     }
 }
 
@@ -243,28 +233,22 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::{Arguments, Outcome};
 
-    fn outcome(arguments: &[&str]) -> Outcome {
-        let all = ["scale"].iter().chain(arguments);
-        let scenario = Arguments::parse_from(all).options.scenario;
-        Outcome::new(&scenario, run(&scenario))
+    /// A figure of a run with these arguments.
+    fn figure(name: &str, arguments: &str) -> f64 {
+        let all = ["scale"].into_iter().chain(arguments.split(' '));
+        let options = Options::parse_from(all);
+        let outcome = crate::outcome(&options, run(&options));
+        outcome[name].as_f64().expect("a number")
     }
 
     #[test]
     fn statements_grow_with_the_processes_and_fall_with_the_poll_interval() {
-        let long = [
-            "--standby",
-            "--hold-ms",
-            "60000",
-            "--seconds",
-            "50",
-            "--processes",
-        ];
-        let per_second = |more: &[&str]| outcome(&[&long, more].concat()).statements_per_second;
-        let (ten, hundred) = (per_second(&["10"]), per_second(&["100"]));
+        let long = "--standby --hold-ms 60000 --seconds 50 --processes";
+        let per_second = |more: &str| figure("statements_per_second", &format!("{long} {more}"));
+        let (ten, hundred) = (per_second("10"), per_second("100"));
         assert!((9.0..11.0).contains(&(hundred / ten)), "{hundred} to {ten}");
-        let slow = per_second(&["100", "--poll-interval-ms", "10000"]);
+        let slow = per_second("100 --poll-interval-ms 10000");
         assert!(
             (8.0..12.0).contains(&(hundred / slow)),
             "{slow} of {hundred}"
@@ -273,16 +257,8 @@ mod tests {
 
     #[test]
     fn more_waiters_notice_a_release_earlier() {
-        let median = |processes| outcome(&["--processes", processes]).handover_ms_median;
-        let (few, many) = (median("3"), median("100"));
+        let median = |processes| figure("handover_ms_median", &format!("--processes {processes}"));
+        let (few, many) = (median(3), median(100));
         assert!(many * 2.0 < few, "{many} and {few}");
-    }
-
-    /// All of them ask at the end of the lease, and the server answers one after the other.
-    #[test]
-    fn server_answers_late_when_the_holder_of_many_waiters_dies() {
-        let dying = ["--dying-after-s", "10", "--hold-ms", "5000", "--processes"];
-        let late = |processes| outcome(&[&dying[..], &[processes]].concat()).handover_ms_median;
-        assert!(late("100") < late("10000"));
     }
 }

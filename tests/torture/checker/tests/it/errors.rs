@@ -284,3 +284,20 @@ fn intentional_rollback_is_no_error() {
     builder.end(op, Outcome::RolledBack, None, 1010);
     builder.assert_no_violations();
 }
+
+#[test]
+fn transactions_on_several_nodes_end_each_other() {
+    let wait = WaitLimit::Forever;
+    for (task, is_ended) in [
+        (lock(wait), true),
+        (Task::Slot { wait }, true),
+        (Task::Purge, true),
+        (lease(wait), false),
+    ] {
+        for several in [false, true] {
+            let kinds = expected(&task, |builder| builder.limits.several_writers = several);
+            let is_expected = kinds.contains(&ErrorKind::Deadlock);
+            assert_eq!(is_expected, is_ended && several, "{task:?}");
+        }
+    }
+}

@@ -57,6 +57,24 @@ fn a_fence_that_did_not_grow() {
 }
 
 #[test]
+fn where_several_nodes_write_fences_grow_within_a_slot() {
+    for (slot, violations) in [(1, &[(Fences, 1)][..]), (2, &[])] {
+        let mut builder = valid_history();
+        builder.limits.several_writers = true;
+        builder.lease(1, "collate", (1, 300), [1000, 1001, 1010, 1011]);
+        let refused = failed(ErrorKind::Fenced);
+        builder.whole(
+            2,
+            leasing("collate"),
+            Some((slot, 299)),
+            refused,
+            [1020, 1021, 1030, 2031],
+        );
+        builder.finds(violations);
+    }
+}
+
+#[test]
 fn a_fence_that_did_not_grow_within_an_operation() {
     let mut builder = valid_history();
     let twice = builder.begin(1, leasing("leader"), 1000);

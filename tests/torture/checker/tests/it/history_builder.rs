@@ -244,6 +244,12 @@ impl HistoryBuilder {
         );
     }
 
+    /// It draws a number.
+    pub(crate) fn drew(&mut self, op: Op, number: i64, ms: u64) {
+        let at = at(ms);
+        self.record(op.process(), Record::Drew { op, number, at });
+    }
+
     /// It ends.
     pub(crate) fn end(&mut self, op: Op, outcome: Outcome, held_until: Option<u64>, ms: u64) {
         let held_until = held_until.map(at);

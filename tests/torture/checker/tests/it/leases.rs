@@ -87,7 +87,9 @@ fn faults_that_explain_the_loss_of_a_renewed_lease() {
         assert!(!explains(kind, None, 24_100, 24_200), "{kind:?} later");
         assert!(!explains(kind, None, 6000, 6900), "{kind:?} before");
         let lasts = match kind {
-            FaultKind::BlackHole => 13_000,
+            FaultKind::BlackHole | FaultKind::Freeze | FaultKind::Isolate | FaultKind::Promote => {
+                13_000
+            }
             FaultKind::Refuse | FaultKind::Exhaust | FaultKind::Crash => 6000,
             FaultKind::Reset | FaultKind::Delay | FaultKind::Terminate => 3000,
             FaultKind::Kill | FaultKind::Pause | FaultKind::Hog => 1000,

@@ -9,8 +9,15 @@ use crate::valid_history::valid_history;
 
 /// Somebody is at it again at this moment.
 fn goes_on(builder: &mut HistoryBuilder, ms: u64) {
-    let op = builder.begin(1, leasing("leader"), ms);
-    builder.end(op, Outcome::Refused, None, ms + 1);
+    refused(builder, &leasing("leader"), 1, ms);
+}
+
+/// So many operations that are refused.
+fn refused(builder: &mut HistoryBuilder, task: &Task, times: usize, ms: u64) {
+    for _ in 0..times {
+        let op = builder.begin(1, task.clone(), ms);
+        builder.end(op, Outcome::Refused, None, ms + 1);
+    }
 }
 
 #[test]
@@ -23,9 +30,14 @@ fn a_long_run_with_something_of_everything() {
 #[test]
 fn a_long_run_in_which_nothing_was_done() {
     let mut builder = HistoryBuilder::new();
-    goes_on(&mut builder, 10);
+    refused(&mut builder, &leasing("leader"), 9, 10);
     goes_on(&mut builder, 10_009);
     builder.assert_no_violations();
+    goes_on(&mut builder, 10_010);
+    builder.finds(&[(NothingDone, 1)]);
+    // Of the other kinds too few were begun until now.
+    refused(&mut builder, &leasing("leader"), 4988, 10_010);
+    builder.finds(&[(NothingDone, 1)]);
     goes_on(&mut builder, 10_010);
     builder.finds(&[(NothingDone, 12)]);
 }
@@ -48,9 +60,13 @@ fn a_kind_of_task_that_always_failed() {
     }
     builder.assert_no_violations();
     goes_on(&mut builder, 10_010);
+    let wait = WaitLimit::No;
+    refused(&mut builder, &Task::Slot { wait }, 5, 10_010);
+    builder.assert_no_violations();
+    refused(&mut builder, &Task::Slot { wait }, 1, 10_010);
     builder.finds(&[(NothingDone, 1)]);
     let told = builder.verdict().unwrap().to_string();
-    assert!(told.contains("slot: 4 were begun"), "{told}");
+    assert!(told.contains("slot: 10 were begun"), "{told}");
     let late = builder.begin(
         2,
         Task::Slot {

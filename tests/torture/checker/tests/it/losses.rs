@@ -36,6 +36,21 @@ fn a_lost_transaction_that_is_reported_as_lost() {
 }
 
 #[test]
+fn serialization_failures_after_the_end_of_the_transaction() {
+    for is_lost in [true, false] {
+        let mut builder = valid_history();
+        let op = ignoring(&mut builder, 1, InjectedFault::Rollback, is_lost);
+        builder.requested(op, Some(ErrorKind::Serialization), 1010);
+        builder.end(op, failed(ErrorKind::Aborted), None, 1020);
+        if is_lost {
+            builder.assert_no_violations();
+        } else {
+            builder.finds(&[(UnexpectedErrors, 2)]);
+        }
+    }
+}
+
+#[test]
 fn a_lost_transaction_that_is_reported_as_done() {
     for (injected, is_lost) in [
         (InjectedFault::Deadlock, true),
@@ -102,6 +117,20 @@ fn a_grant_in_one_more_transaction() {
     builder.requested(op, None, 1010);
     builder.end(op, Outcome::Done, Some(1010), 1020);
     builder.finds(&[(UnreportedLosses, 1)]);
+}
+
+#[test]
+fn where_several_nodes_write_a_grant_after_a_loss_is_rolled_back() {
+    let mut builder = valid_history();
+    let (method, injected) = (TransactionMethod::Locked, InjectedFault::Deadlock);
+    let op = builder.goes_wrong(1, method, injected, true, 1000);
+    builder.requested(op, None, 1010);
+    builder.end(op, failed(ErrorKind::Aborted), None, 1020);
+    builder.finds(&[(UnreportedLosses, 1)]);
+    builder.limits.several_writers = true;
+    builder.assert_no_violations();
+    builder.keep(op, &GRANTED[..1]);
+    builder.finds(&[(GhostCommits, 1)]);
 }
 
 #[test]

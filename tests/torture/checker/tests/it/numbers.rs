@@ -1,6 +1,8 @@
 //! Counters, sequences, and their order in time.
 
-use torture_checker::Violation::{Disorder, LostUpdates, SequenceGaps, SequenceRepeats};
+use torture_checker::Violation::{
+    Disorder, LostCommits, LostUpdates, SequenceGaps, SequenceRepeats,
+};
 use torture_history::{Outcome, Task};
 
 use crate::valid_history::valid_history;
@@ -161,6 +163,21 @@ fn a_number_drawn_twice() {
     builder.sequence(2).last -= 1;
     builder.pass(2, 2, 1010, 1015);
     builder.finds(&[(SequenceRepeats, 1)]);
+}
+
+#[test]
+fn a_number_that_was_drawn_again_after_its_row_was_lost() {
+    let mut builder = valid_history();
+    for process in [1, 2] {
+        let began = 1000 * u64::from(process);
+        let op = builder.begin(process, Task::Pass { sequence: 2 }, began);
+        builder.drew(op, 1, began + 1);
+        builder.end(op, Outcome::Done, None, began + 2);
+        if process == 2 {
+            builder.draw(op, 2);
+        }
+    }
+    builder.finds(&[(LostCommits, 1), (SequenceRepeats, 1)]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Throughput and waits.
 
-use torture_checker::{Phase, Phases, Waits};
+use torture_checker::{Phase, Phases, Times, Waits};
 use torture_history::FaultKind;
 
 use crate::history_builder::HistoryBuilder;
@@ -25,8 +25,13 @@ fn is(phase: &Phase, seconds: f64, done: u64) {
 #[track_caller]
 fn waited(waits: &Waits, faults: u64, median_ms: f64, max_ms: f64) {
     assert_eq!(waits.faults, faults, "{waits:?}");
-    assert!(near(waits.median_ms, median_ms), "{waits:?}");
-    assert!(near(waits.max_ms, max_ms), "{waits:?}");
+    took(waits.operations, median_ms, max_ms);
+}
+
+#[track_caller]
+fn took(times: Times, median_ms: f64, max_ms: f64) {
+    assert!(near(times.median_ms, median_ms), "{times:?}");
+    assert!(near(times.max_ms, max_ms), "{times:?}");
 }
 
 #[test]
@@ -111,4 +116,20 @@ fn unfinished_operation_waited_as_long_as_its_process_lived() {
         51_000.0,
         51_000.0,
     );
+}
+
+#[test]
+fn workers_that_complete_nothing() {
+    let mut builder = HistoryBuilder::new();
+    builder.fault(FaultKind::Crash, None, 10_000, 12_000);
+    builder.fault(FaultKind::Pause, Some(1), 10_000, 11_000);
+    builder.lock(1, &[0], [9_000, 9_001, 9_002, 9_500]);
+    builder.lock(1, &[0], [10_100, 10_101, 17_000, 17_001]);
+    builder.lock(1, &[0], [17_100, 17_101, 17_102, 60_000]);
+    builder.lock(2, &[1], [9_000, 9_001, 9_002, 9_900]);
+    builder.lock(2, &[1], [9_900, 9_901, 9_902, 10_500]);
+    builder.lock(2, &[1], [12_500, 12_501, 12_502, 13_500]);
+    let phases = phases(&builder);
+    took(phases.faults[&FaultKind::Crash].idle, 7501.0, 7501.0);
+    took(phases.faults[&FaultKind::Pause].idle, 3000.0, 3000.0);
 }

@@ -20,7 +20,7 @@ use crate::sabotage::Sabotage;
 use crate::store::Store;
 use crate::worker::context::WorkerContext;
 use crate::worker::errors::{
-    Failure, FailureExt, FutureDropped, NoConnection, classify_async_result, classify_in_lock_pool,
+    Failure, FutureDropped, NoConnection, classify_async_result, classify_in_lock_pool,
 };
 use crate::worker::locks;
 use crate::worker::operation::Operation;
@@ -176,8 +176,7 @@ impl<C: Store> Attempt<C> {
         );
         if let Some(own) = own_lock(&self.context, &self.operation, &self.plan) {
             let asked = locks::is_free(&self.context, own);
-            self.operation
-                .requested(asked.err().map(|failure| failure.error_kind()))?;
+            self.operation.requested(asked.as_ref().err())?;
         }
         Ok(Err(FutureDropped("the end of its runtime").into()))
     }
@@ -190,8 +189,7 @@ impl<C: Store> Attempt<C> {
         let context = Arc::clone(&self.context);
         let asked = spawn_blocking(move || locks::is_free(&context, own)).await;
         let asked = asked.map_err(|error| anyhow!(error))?;
-        self.operation
-            .requested(asked.err().map(|failure| failure.error_kind()))
+        self.operation.requested(asked.as_ref().err())
     }
 
     /// Writes a row by the same connection. It is lost if the transaction is still open.

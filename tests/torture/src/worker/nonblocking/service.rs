@@ -15,6 +15,7 @@ use crate::async_store::AsyncStore;
 use crate::store::Store;
 use crate::worker::context::WorkerContext;
 use crate::worker::exit_on_error;
+use crate::worker::pool::settings;
 use crate::worker::workload::Workload;
 
 /// How many tasks share a lock pool: more than it may borrow connections.
@@ -44,7 +45,12 @@ pub(super) fn serve<C: Store>(
 ) -> Result<()> {
     let connections = {
         let _runtime = runtime.enter();
-        <C::Async as AsyncStore>::pool(&context.job.url, round.pool, lock_pool::CONNECTIONS)?
+        <C::Async as AsyncStore>::pool(
+            &context.job.url,
+            settings::<C>(&context.job),
+            round.pool,
+            lock_pool::CONNECTIONS,
+        )?
     };
     let service = Arc::new(Service {
         context: Arc::clone(context),

@@ -204,6 +204,7 @@ fn issue<'a, A: AsyncStore>(
             let sequence = Sequence::new(workload_spec::SEQUENCES_NAME).for_key(number);
             let drawn = conn.next_number(&sequence).await?;
             operation.entered(None)?;
+            operation.drew(drawn)?;
             sleep(plan.pause).await;
             conn.insert_pass(operation.op, number, drawn).await?;
             operation.leaves();

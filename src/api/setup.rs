@@ -1,0 +1,233 @@
+//! What an application calls before it uses the other methods: the tables, and clusters with several writable nodes.
+
+use crate::Error;
+use crate::acts::administration;
+#[cfg(feature = "_async")]
+use crate::acts::cancel_guard::unless_dropped;
+#[cfg(feature = "_async")]
+use crate::engine::HasAsyncEngine;
+use crate::engine::{HasBlockingEngine, HasEngine};
+
+/// Creates or updates the tables of this crate. Returns the versions of the migrations that it ran; none if the tables
+/// are up to date.
+///
+/// ```
+/// use diesel::prelude::*;
+/// use diesel::r2d2::{ConnectionManager, Pool};
+///
+/// let mut conn = SqliteConnection::establish(":memory:")?;
+/// assert_eq!(diesel_locks::migrate(&mut conn)?.len(), 3);
+/// assert_eq!(diesel_locks::migrate(&mut conn)?.len(), 0);
+///
+/// let pool = Pool::builder().max_size(1).build(ConnectionManager::<SqliteConnection>::new(":memory:"))?;
+/// diesel_locks::migrate(&mut pool.get()?)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Call it when the application starts. Any number of servers may call it at the same time: one runs the migrations while the
+/// others wait, without limit on MySQL, MariaDB and SQLite, and up to `lock_timeout` (off by default) on PostgreSQL. The versions
+/// are recorded in Diesel's table `__diesel_schema_migrations`, and sort before every version of an application, so that
+/// `diesel migration revert` reverts the application's last migration. To run them with the application's own migrations see
+/// [`migrations`](crate::migrations).
+///
+/// # Which tables
+///
+/// Sessions that find different tables (in schemas of PostgreSQL, databases of MySQL and MariaDB) do not exclude each other. On
+/// PostgreSQL `migrate` uses the tables that the session finds by its `search_path`, and creates what is missing in their schema.
+/// If it finds none, it creates them in the first schema: for a second set set the `search_path` to one schema.
+///
+/// # Privileges
+///
+/// If there is nothing to create, `migrate` writes nothing, waits for nobody, and needs only the
+/// [privileges of the application](crate::operation::privileges): it may run on a standby and in a read-only session. Otherwise the
+/// user needs the privilege to create tables and, on PostgreSQL, functions.
+///
+/// # The application's own migrations
+///
+/// On MySQL and MariaDB do not run migrations in [`with_object_lock`](crate::ObjectLockExt::with_object_lock), nor in any
+/// other transaction: `CREATE TABLE` and `ALTER TABLE` commit it, which releases the lock. Then Diesel fails on a savepoint
+/// that no longer exists, and does not record the migration, so that all later runs fail at a table that exists. Use
+/// `SELECT GET_LOCK(..)` there, or let one process migrate before the others start.
+///
+/// # Errors
+///
+/// - [`Error::AlreadyInTransaction`] in an open transaction.
+/// - [`Error::InsufficientPrivilege`] or [`Error::ReadOnly`] if something is missing and can't be created.
+/// - [`Error::DifferentTables`], [`Error::UnsuitableDatabase`], [`Error::Migration`].
+/// - [`Error::SeveralWriters`] on a cluster where concurrent migrations are not safe, and on a database that only uses the protocol
+///   of PostgreSQL or MySQL ([Clusters]). On Galera any number of nodes may migrate.
+///
+/// [Clusters]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/guarantees.md#clusters
+pub fn migrate<C: AsEngine>(conn: &mut C) -> Result<Vec<String>, Error> {
+    let mut engine = C::Engine::engine(conn.as_engine())?;
+    C::Engine::block_on(administration::migrate(&mut *engine))
+}
+
+/// [`migrate`](crate::migrate) on a connection of diesel-async, or on a pooled one (`bb8`, `deadpool`).
+///
+/// If the future is dropped, others may migrate, and on PostgreSQL and SQLite all migrations that it has run are rolled back.
+/// MySQL and MariaDB commit each statement: the next call continues with the migration that was running.
+///
+/// # Errors
+///
+/// As [`migrate`](crate::migrate).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/asynchronous.rs")); }
+/// # let directory = tempfile::tempdir()?;
+/// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
+/// diesel_locks::migrate_async(&mut pool.get().await?).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[cfg(feature = "_async")]
+pub fn migrate_async<C: AsAsyncEngine>(
+    conn: &mut C,
+) -> impl Future<Output = Result<Vec<String>, Error>> + Send {
+    let conn = conn.as_async_engine();
+    async move {
+        let mut engine = C::Engine::engine(conn)?;
+        unless_dropped!(&mut *engine, |engine| administration::migrate(engine))
+    }
+}
+
+/// Declares that the application sends all writes to the node of this connection, although other nodes accept writes too.
+///
+/// ```
+/// # #[cfg(feature = "mysql")]
+/// # mod example {
+/// use diesel::prelude::*;
+///
+/// /// Opens a connection. In a pool of r2d2 use `CustomizeConnection::on_acquire`.
+/// pub fn open(url: &str) -> Result<MysqlConnection, Box<dyn std::error::Error>> {
+///     let mut conn = MysqlConnection::establish(url)?;
+///     diesel_locks::assume_single_writer(&mut conn)?;
+///     Ok(conn)
+/// }
+/// # }
+/// ```
+///
+/// On a [cluster](https://github.com/diesel-locks/diesel-locks/blob/main/docs/guarantees.md#clusters) with several writable nodes a
+/// row lock on one node does not exclude sessions on the others. The methods that lock ask the server for such a cluster, once per
+/// connection, or at each call after a refusal. In transactions of this crate they lock on all nodes of Galera, which takes more
+/// time. Otherwise they return [`Error::SeveralWriters`]. After this call, on each new connection, they work as on a single server.
+/// After a fail-over, close all connections to the old node before the first lock on the new node.
+///
+/// The declaration is stored in the session of MySQL or MariaDB until it ends or is reset. On PostgreSQL and SQLite the
+/// function does nothing.
+///
+/// # Errors
+///
+/// Errors of the database.
+#[doc(alias("Galera", "Group Replication", "cluster", "wsrep"))]
+pub fn assume_single_writer<C: HasBlockingEngine>(conn: &mut C) -> Result<(), Error> {
+    C::block_on(C::engine(conn)?.assume_single_writer())
+}
+
+/// [`assume_single_writer`] for a connection of diesel-async.
+///
+/// # Errors
+///
+/// As [`assume_single_writer`].
+#[cfg(feature = "_async")]
+pub async fn assume_single_writer_async<C: HasAsyncEngine>(conn: &mut C) -> Result<(), Error> {
+    let mut engine = C::engine(conn)?;
+    unless_dropped!(&mut *engine, |engine| engine.assume_single_writer())
+}
+
+/// A connection, or a pooled connection.
+#[diagnostic::on_unimplemented(
+    message = "`diesel-locks` has no engine for `{Self}`",
+    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
+    note = "pass a connection of the pool: `migrate(&mut pool.get()?)`",
+    note = "enable the feature `r2d2` of `diesel-locks` for a `PooledConnection`",
+    note = "pass `&mut *conn` for a `Box`, `&mut &mut` or a pool other than r2d2",
+    note = "implement `diesel_locks::ConnectionWrapper` for an enum of connections or a struct around one",
+    note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
+            `sqlite` for `SqliteConnection`"
+)]
+pub trait AsEngine {
+    /// The connection of the engine.
+    type Engine: HasBlockingEngine;
+
+    /// Returns the connection.
+    fn as_engine(&mut self) -> &mut Self::Engine;
+}
+
+#[diagnostic::do_not_recommend]
+impl<C: HasBlockingEngine> AsEngine for C {
+    type Engine = C;
+
+    fn as_engine(&mut self) -> &mut C {
+        self
+    }
+}
+
+#[cfg(feature = "r2d2")]
+impl<M> AsEngine for diesel::r2d2::PooledConnection<M>
+where
+    M: diesel::r2d2::ManageConnection<Connection: HasBlockingEngine>,
+{
+    type Engine = M::Connection;
+
+    fn as_engine(&mut self) -> &mut M::Connection {
+        self
+    }
+}
+
+/// A connection of diesel-async, or a pooled one.
+#[cfg(feature = "_async")]
+#[diagnostic::on_unimplemented(
+    message = "`diesel-locks` has no asynchronous engine for `{Self}`",
+    label = "not `AsyncPgConnection`, `AsyncMysqlConnection` or `SyncConnectionWrapper<SqliteConnection>`, or the engine's \
+             feature is off",
+    note = "pass a connection of the pool: `migrate_async(&mut pool.get().await?)`",
+    note = "enable the feature `bb8` or `deadpool` of `diesel-locks` for a pooled connection, or pass `&mut *conn`",
+    note = "enable the engine's feature of `diesel-locks`: `async-postgres`, `async-mysql` or `async-sqlite`"
+)]
+pub trait AsAsyncEngine {
+    /// The connection of the engine.
+    type Engine: HasAsyncEngine;
+
+    /// Returns the connection.
+    fn as_async_engine(&mut self) -> &mut Self::Engine;
+}
+
+#[cfg(feature = "_async")]
+#[diagnostic::do_not_recommend]
+impl<C: HasAsyncEngine> AsAsyncEngine for C {
+    type Engine = C;
+
+    fn as_async_engine(&mut self) -> &mut C {
+        self
+    }
+}
+
+/// Implements [`AsAsyncEngine`] for the pooled connections of one type.
+#[allow(unused_macros, reason = "without a pool or an engine for it")]
+macro_rules! pooled {
+    ($conn:ty) => {
+        #[cfg(feature = "bb8")]
+        pooled!(diesel_async::pooled_connection::bb8::PooledConnection<'_, $conn>: $conn);
+        #[cfg(feature = "deadpool")]
+        pooled!(diesel_async::pooled_connection::deadpool::Object<$conn>: $conn);
+    };
+    ($pooled:ty: $conn:ty) => {
+        impl AsAsyncEngine for $pooled {
+            type Engine = $conn;
+
+            fn as_async_engine(&mut self) -> &mut $conn {
+                self
+            }
+        }
+    };
+}
+
+#[cfg(all(feature = "async-postgres", any(feature = "bb8", feature = "deadpool")))]
+pooled!(diesel_async::AsyncPgConnection);
+#[cfg(all(feature = "async-mysql", any(feature = "bb8", feature = "deadpool")))]
+pooled!(diesel_async::AsyncMysqlConnection);
+#[cfg(all(feature = "async-sqlite", any(feature = "bb8", feature = "deadpool")))]
+pooled!(diesel_async::sync_connection_wrapper::SyncConnectionWrapper<diesel::SqliteConnection>);

@@ -1,0 +1,249 @@
+//! Clusters of private servers: three nodes of Galera, three members of MySQL's Group Replication, a source and its replica.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::private::{PrivateServer, RunDir, ServerRole, free_ports, write_program};
+use crate::programs::MysqlServer;
+use crate::release::MYSQL_9;
+use crate::servers::Server;
+use crate::{cleanup, mysql, run};
+
+/// What replicates in Galera, below `/usr`; Debian's and Ubuntu's MariaDB bring it along.
+const PROVIDERS: [&str; 2] = [
+    "lib/galera/libgalera_smm.so",
+    "lib/galera-4/libgalera_smm.so",
+];
+
+struct Node {
+    number: usize,
+    /// Of its data directory.
+    name: String,
+    port: u16,
+    /// The port of the cluster's own connections.
+    group: u16,
+    /// The port of what a node missed, and that of all data.
+    transfer: [u16; 2],
+}
+
+/// Nodes of a cluster. All begin with the data of the first: one history, so that none has to be sent all data of another.
+struct Cluster<'a> {
+    run_dir: &'a RunDir,
+    programs: MysqlServer,
+    nodes: Vec<Node>,
+}
+
+impl<'a> Cluster<'a> {
+    /// Makes the data of the first node. There are ports for three.
+    fn new(run_dir: &'a RunDir, programs: MysqlServer, name: &str, nodes: usize) -> Result<Self> {
+        let ports = free_ports::<12>()?;
+        let node = |(number, ports): (usize, &[u16])| Node {
+            number,
+            name: format!("{name}-{number}"),
+            port: ports[0],
+            group: ports[1],
+            transfer: [ports[2], ports[3]],
+        };
+        let nodes: Vec<Node> = (1..=nodes).zip(ports.chunks(4)).map(node).collect();
+        programs.create_data(run_dir, &nodes[0].name)?;
+        Ok(Self {
+            run_dir,
+            programs,
+            nodes,
+        })
+    }
+
+    /// Copies the data of the first node to the others, without what each makes of its own: an identity, and what Galera knows.
+    fn copy_data(&self) -> Result<()> {
+        let first = self.run_dir.path(&self.nodes[0].name);
+        for node in &self.nodes[1..] {
+            let copy = self.run_dir.path(&node.name);
+            run::output(Command::new("cp").arg("-a").args([&first, &copy]))?;
+            for name in ["auto.cnf", "galera.cache", "gvwstate.dat"] {
+                let _ = fs::remove_file(copy.join(name));
+            }
+        }
+        Ok(())
+    }
+
+    fn members(&self) -> String {
+        let address = |node: &Node| format!("127.0.0.1:{}", node.group);
+        let members: Vec<String> = self.nodes.iter().map(address).collect();
+        members.join(",")
+    }
+
+    /// Starts a node with these options; with `first` too when it is started for the first time, and with `recover`, a command
+    /// that prints options, when it is started again.
+    fn start(
+        &self,
+        role: ServerRole,
+        node: &Node,
+        options: &[&str],
+        first: &str,
+        recover: &str,
+    ) -> Result<Server> {
+        let mut options = format!("--server-id={} {}", node.number, options.join(" "));
+        let program = if role.is_killed() {
+            self.restarting(node, first, recover)?
+        } else {
+            options = format!("{options} {first}");
+            self.programs.server.clone()
+        };
+        let server = PrivateServer {
+            run_dir: self.run_dir,
+            role,
+            name: &node.name,
+        };
+        self.programs.start(&server, &program, node.port, &options)
+    }
+
+    /// A program that starts the server, in another way when it was started before.
+    fn restarting(&self, node: &Node, first: &str, recover: &str) -> Result<PathBuf> {
+        let program = self.run_dir.path(&format!("start-{}", node.name));
+        let server = self.programs.server.display();
+        // Where the server may write, and not among its data, which another node may replace.
+        let marker = self.run_dir.directory(mysql::FILES)?;
+        let marker = marker.join(format!("{}.started", node.name));
+        let script = format!(
+            "#!/bin/sh\n\
+             server='{server}'\n\
+             if [ -e '{marker}' ]; then exec \"$server\" \"$@\" {recover}; fi\n\
+             touch '{marker}'\n\
+             exec \"$server\" \"$@\" {first}\n",
+            marker = marker.display()
+        );
+        write_program(&program, &script)?;
+        Ok(program)
+    }
+}
+
+/// Where the data of a node end that was killed: from there on it has sent what it missed, and not all data.
+const RECOVER: &str = "\
+    $(LD_PRELOAD= \"$server\" \"$@\" --wsrep-recover 2>&1 \
+    | sed -n 's/.*Recovered position: /--wsrep-start-position=/p' | tail -n 1)";
+
+/// Starts three nodes of Galera, which is a part of MariaDB.
+pub(crate) fn galera(
+    run_dir: &RunDir,
+    programs: MysqlServer,
+    role: ServerRole,
+) -> Result<Vec<Server>> {
+    ensure!(
+        programs.is_mariadb(),
+        "there is no MariaDB server, of which Galera is a part"
+    );
+    let base = programs.base.clone().unwrap_or_else(|| "/usr".into());
+    let provider = PROVIDERS
+        .map(|path| base.join(path))
+        .into_iter()
+        .find(|path| path.exists())
+        .context("there is no Galera (Debian or Ubuntu, as root: apt-get install galera-4)")?;
+    let provider = provider.display();
+    let cluster = Cluster::new(run_dir, programs, "galera", 3)?;
+    let start = |role: ServerRole, node: &Node| {
+        let (number, group, [missed, all_data]) = (node.number, node.group, node.transfer);
+        let own = format!(
+            "--wsrep-provider={provider} --wsrep-cluster-address=gcomm://{} --wsrep-node-name=node{number} \
+             --wsrep-node-address=127.0.0.1:{group} --wsrep-provider-options=gcache.size=64M;\
+             gmcast.listen_addr=tcp://127.0.0.1:{group};ist.recv_addr=127.0.0.1:{missed} --wsrep-sst-receive-address=127.0.0.1:{all_data}",
+            cluster.members(),
+        );
+        // With the plugin of MariaDB 11 no option of the provider, such as `gmcast.isolate`, can be set.
+        let all = "--wsrep-on=ON --loose-plugin-wsrep-provider=OFF --wsrep-cluster-name=diesel-locks --binlog-format=ROW \
+                   --innodb-autoinc-lock-mode=2 --innodb-log-file-size=32M";
+        let bootstrap = if number == 1 {
+            "--wsrep-new-cluster"
+        } else {
+            ""
+        };
+        // The kernel keeps what a killed process has written. It must be written at COMMIT: if the last node of the cluster is
+        // killed, no other node has it.
+        let durability = if role.is_killed() {
+            "--skip-log-bin --innodb-flush-log-at-trx-commit=2"
+        } else {
+            mysql::NOT_DURABLE
+        };
+        let options = [&own, all, durability];
+        cluster.start(role, node, &options, bootstrap, RECOVER)
+    };
+    // The first node writes its history, and ends in good order.
+    let alone = &cluster.nodes[0];
+    start(ServerRole::Regular, alone)?;
+    cleanup::stop_last_server()?;
+    cluster.copy_data()?;
+    cluster.nodes.iter().map(|node| start(role, node)).collect()
+}
+
+/// As whom a member gets what it missed.
+const RECOVERY: &str = "SET sql_log_bin = 0;
+CREATE USER recovery@'%' IDENTIFIED BY 'recovery';
+GRANT REPLICATION SLAVE, CONNECTION_ADMIN, BACKUP_ADMIN, GROUP_REPLICATION_STREAM ON *.* TO recovery@'%';
+SET sql_log_bin = 1;
+CHANGE REPLICATION SOURCE TO SOURCE_USER = 'recovery', SOURCE_PASSWORD = 'recovery' FOR CHANNEL 'group_replication_recovery';
+";
+
+/// Starts three members of Group Replication, of the MySQL 9 that is unpacked from Debian's packages: one primary, if they are killed,
+/// or else three. They answer before they are members.
+pub(crate) fn group_replication(run_dir: &RunDir, role: ServerRole) -> Result<Vec<Server>> {
+    let plugins = MYSQL_9.usr().join("lib/mysql/plugin");
+    let cluster = Cluster::new(run_dir, MYSQL_9.mysql_server(), "group", 3)?;
+    cluster.copy_data()?;
+    let statements = run_dir.path("recovery.sql");
+    fs::write(&statements, RECOVERY)?;
+    let start = |node: &Node| {
+        let own = format!(
+            "--plugin-dir={} --loose-group-replication-local-address=127.0.0.1:{} \
+             --loose-group-replication-group-seeds={}",
+            plugins.display(),
+            node.group,
+            cluster.members(),
+        );
+        let mut first = format!("--init-file={}", statements.display());
+        if node.number == 1 {
+            first.push_str(" --loose-group-replication-bootstrap-group=ON");
+        }
+        let all = "--report-host=127.0.0.1 --max-connections=300 --innodb-buffer-pool-size=64M \
+                   --gtid-mode=ON --enforce-gtid-consistency=ON --log-bin=binlog \
+                   --plugin-load-add=group_replication.so \
+                   --loose-group-replication-group-name=aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee \
+                   --loose-group-replication-recovery-get-public-key=ON \
+                   --loose-group-replication-start-on-boot=ON";
+        let role_options = if role.is_killed() {
+            // One primary. A member that the others have excluded, or do not let in, starts again at once: by default it tries again
+            // after 1 and 5 minutes.
+            "--innodb-flush-log-at-trx-commit=2 --sync-binlog=0 \
+             --loose-group-replication-member-expel-timeout=0 \
+             --loose-group-replication-exit-state-action=ABORT_SERVER \
+             --loose-group-replication-autorejoin-tries=0 \
+             --loose-group-replication-recovery-reconnect-interval=1"
+        } else {
+            "--innodb-flush-log-at-trx-commit=0 --sync-binlog=0 \
+             --loose-group-replication-single-primary-mode=OFF \
+             --loose-group-replication-enforce-update-everywhere-checks=ON"
+        };
+        let options = [&own, all, role_options];
+        cluster.start(role, node, &options, &first, "")
+    };
+    cluster.nodes.iter().map(start).collect()
+}
+
+/// Starts two servers with the same data, so that the second can be a replica of the first.
+pub(crate) fn source_and_replica(
+    run_dir: &RunDir,
+    programs: MysqlServer,
+    name: &str,
+) -> Result<Vec<Server>> {
+    let cluster = Cluster::new(run_dir, programs, name, 2)?;
+    cluster.copy_data()?;
+    let log = "--log-bin=binlog --sync-binlog=0 --innodb-flush-log-at-trx-commit=0";
+    let ids = if cluster.programs.is_mariadb() {
+        ""
+    } else {
+        "--gtid-mode=ON --enforce-gtid-consistency=ON"
+    };
+    let start = |node| cluster.start(ServerRole::Regular, node, &[log, ids], "", "");
+    cluster.nodes.iter().map(start).collect()
+}
