@@ -144,7 +144,7 @@ impl Waiting {
         self.wait != Wait::No && matches!(error, Error::LockTimeout { .. })
     }
 
-    fn timed_out(&self, cause: Option<Error>) -> Error {
+    pub(crate) fn timed_out(&self, cause: Option<Error>) -> Error {
         let source = match cause {
             Some(Error::LockTimeout { source, .. }) => source,
             cause => cause.map(Into::into),

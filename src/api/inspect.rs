@@ -48,9 +48,8 @@ pair! {
     /// ([how long](crate::operation::blocking)); [`held_object_locks`](Self::held_object_locks) never waits. In an open transaction
     /// at SERIALIZABLE, MySQL and MariaDB lock the rows that they read. [Errors by method](crate::Error#errors-by-method).
     ///
-    /// SQLite must be in [WAL mode](crate::operation::sqlite). Otherwise they fail with "database is locked" while another
-    /// connection commits, and so does its COMMIT while they read, or the transaction is open in which they were called; both after
-    /// `busy_timeout`.
+    /// SQLite must be in [WAL mode](crate::operation::sqlite). In another mode they fail with "database is locked" while
+    /// another connection commits, and a COMMIT of another connection fails until their transaction ends; both after `busy_timeout`.
     #[doc(alias("admin", "monitor", "dashboard", "pg_locks", "operator"))]
     pub trait InspectExt;
 
@@ -82,14 +81,13 @@ pair! {
         /// MariaDB reads its locks again only when no session has asked for 0.1 s, and returns the former result until then: ask at
         /// most a few times a second, in all processes together.
         ///
-        /// PostgreSQL shows for which transaction a session waits, but not for what. Not taken for a waiter is a session whose
-        /// query is visible and does not call a function of this crate. One whose query is not visible (another user's without
+        /// PostgreSQL shows for which transaction a session waits, but not for what. A session whose query is visible
+        /// counts as a waiter only if it calls a function of this crate. One whose query is not visible (another user's without
         /// `pg_read_all_stats`, or any with `track_activities = off`), and that holds or requests object locks and waits for a row
         /// of the application, may be shown as a waiter.
         ///
-        /// PostgreSQL shows that a transaction holds transient locks, but not which. Unless a session waits for them, these are
-        /// missing: those of a transaction that waits for another object, and those of one that is shown as the holder of another
-        /// lock (a kept lock has the only entry).
+        /// PostgreSQL shows that a transaction holds transient locks, but not which. Those for which no session waits are not listed
+        /// if their transaction waits for another object, or is listed as the holder of another lock.
         ///
         /// In an open transaction on PostgreSQL each call discards the transaction's snapshot of statistics
         /// (`pg_stat_clear_snapshot`). While another session has locked the table of objects, PostgreSQL shows kept locks without

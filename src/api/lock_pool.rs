@@ -27,8 +27,8 @@ use crate::{ObjectLockExt, SemaphoreExt};
 
 /// Acquires object locks, and slots of transactions, with connections of a pool, and holds no connection while it waits.
 ///
-/// For services in which many requests may want the same lock or slot: as many waiters on methods of connections as the pool has
-/// connections stop the whole service. [In a web service] compares both.
+/// For services in which many requests may want the same lock or slot: when requests that wait on methods of connections occupy the
+/// whole pool, every other request waits. [In a web service] compares both.
 ///
 /// ```
 /// use diesel_locks::prelude::*;
@@ -91,7 +91,7 @@ use crate::{ObjectLockExt, SemaphoreExt};
 ///
 /// # Connections for others
 ///
-/// A `LockPool` borrows all connections of its pool but one at the same time; all if the pool has fewer than four. So a query
+/// A `LockPool` borrows at most all connections of its pool but one; of a pool with fewer than four, all. So a query
 /// that uses the pool directly, such as a health check, does not wait behind requests for locks. To run eight transactions with
 /// locks at the same time, give the pool nine connections.
 ///
@@ -103,8 +103,8 @@ use crate::{ObjectLockExt, SemaphoreExt};
 /// the remaining time of the request (at least 200 ms), the request returns `Error::Pool` (r2d2) or `Error::AsyncPool`. Any other
 /// attempt that gets no connection counts as refused: the wait continues until its own limit, unless the pool is closed.
 ///
-/// A connection that does not answer delays only the request that uses it: if no attempt was answered since a request came, it makes
-/// its own when half of its time has passed. A thread waits until the connection itself times out. A future gives it up when the
+/// A connection that does not answer delays only the request that uses it: each other request makes an attempt of its own when half
+/// of its time has passed without an answer to any attempt. A thread waits until the connection itself times out. A future gives it up when the
 /// time of the request is up, at the earliest after 500 ms. While deadpool can't open connections, the pauses of each queue grow
 /// from 100 ms to 5 s, until the next request for the same joins it.
 ///

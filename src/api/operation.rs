@@ -34,9 +34,9 @@ pub mod sqlite;
 /// | `Shutdown::shut_down` | closures, guards and transactions | its argument, and the release of the slots that are left, for which it waits at least 0.5 s for a connection; `Shutdown<Async>`: no longer than the rest of its argument, or 0.5 s | what had not ended | the release waits for other writers up to SQLite's limit |
 /// | dropping a future | nothing | | | the statement that is running |
 ///
-/// `Wait::AtMost` includes waits for a table that another session has locked (`LOCK TABLES`, `ALTER TABLE`). The rows of the table
-/// without `Wait`, except `held_object_locks`, wait for one up to `lock_timeout` on PostgreSQL, and up to `lock_wait_timeout` on MySQL
-/// (a year by default) and MariaDB (a day): set it to a few seconds. On MySQL, while an `ALTER TABLE` waits for a transaction that
+/// `Wait::AtMost` includes waits for a table that another session has locked (`LOCK TABLES`, `ALTER TABLE`). The methods of the
+/// table without a `Wait`, except those with `try_` and `held_object_locks`, wait for it up to `lock_timeout` on PostgreSQL, and up to
+/// `lock_wait_timeout` on MySQL (a year by default) and MariaDB (a day): set it to a few seconds. On MySQL, while an `ALTER TABLE` waits for a transaction that
 /// uses a table of this crate, all methods wait up to `lock_wait_timeout`, also those with `try_` and with `Wait::AtMost`.
 ///
 /// A COMMIT on MySQL and MariaDB waits up to `lock_wait_timeout` while a backup blocks it (`BACKUP STAGE BLOCK_COMMIT` on
@@ -47,7 +47,7 @@ pub mod sqlite;
 ///
 /// After `None`, a refusal, `LockTimeout`, `SlotLost` and `NotRegistered` an open transaction remains usable on every engine, with
 /// the exceptions of the table, and holds no lock of the request. After `PartlyLocked` it is usable too, but may hold some of them:
-/// roll it back. After `Deadlock` roll it back on every engine.
+/// roll it back, or request them again. After `Deadlock` roll it back on every engine.
 ///
 /// | in an open transaction | PostgreSQL | MySQL, MariaDB | SQLite |
 /// |---|---|---|---|
@@ -86,8 +86,8 @@ pub mod blocking {}
 /// | between two attempts (of `acquire_slot` or `with_slot`), before the first poll | nothing was started: the connection stays usable |
 ///
 /// The connection is not used again: bb8 and deadpool close it and open another. Without a pool, close it and open a new one. On
-/// PostgreSQL each use of the old one is an error. On MySQL and MariaDB one or two statements that are not of this crate may return
-/// answers to earlier ones before. On SQLite methods of this crate and transactions return an error; other statements work, with
+/// PostgreSQL each use of the old one is an error. On MySQL and MariaDB the next one or two statements of the application may return
+/// the answers to earlier statements; later ones are errors. On SQLite methods of this crate and transactions return an error; other statements work, with
 /// the settings that the method has made (`busy_timeout` may be 0 or 200 ms, and `query_only` may be on).
 ///
 /// Dropping does not wait for the server. A thread of this crate does the rest in a few ms, without a runtime. Allow some
@@ -134,8 +134,8 @@ pub mod blocking {}
 ///
 /// # Runtimes and processes
 ///
-/// A runtime that is shut down drops its tasks, and so the futures in them. One with one thread that is not running (`block_on` has
-/// returned) cancels statements, but rolls an idle transaction back when it runs again, or is dropped with its connections.
+/// A runtime that is shut down drops its tasks, and so the futures in them. A runtime of one thread
+/// that does not run (`block_on` has returned) rolls an idle transaction back only when it runs again, or is dropped.
 ///
 /// On SQLite use a runtime with several threads, and no `LocalSet` in it: with one thread diesel-async panics when a statement of
 /// the application is dropped while it runs, and in a `LocalSet` the futures of this crate panic too when they are dropped while a

@@ -85,10 +85,10 @@ pair! {
     closures {
         /// Runs `f` in a transaction that holds a slot, and commits it. Waits while no slot is free.
         ///
-        /// The slot has no lease, and is released when the transaction ends, which is as that of
-        /// [`with_object_lock`](crate::ObjectLockExt::with_object_lock): in an open one the method begins a savepoint, and the slot
-        /// is held until the outer transaction ends; on PostgreSQL a rollback to the savepoint also releases it. On SQLite any
-        /// other writer counts as a holder of all slots.
+        /// The slot has no lease, and is released when the transaction ends. In an open transaction the method begins a savepoint,
+        /// and the slot is held until the outer transaction ends; on PostgreSQL a rollback to the savepoint also releases it. On
+        /// SQLite any other writer counts as a holder of all slots. Commit and rollback are those of
+        /// [`with_object_lock`](crate::ObjectLockExt::with_object_lock).
         ///
         /// Waiters are in the queue of [`acquire_slot`](Self::acquire_slot), and ask the database at least every 100 ms.
         ///
@@ -232,13 +232,13 @@ pair! {
 
         /// Raises the fences of all future grants. Returns a number that all of them exceed.
         ///
-        /// Each is larger than the largest existing fence, of all semaphores, plus `by` (fences grow with the database's clock).
+        /// Each exceeds the largest existing fence, of all semaphores, by as much as fences grow with the clock in the time `by`.
         /// Held slots keep their fences. Grants in transactions that are open during the call may get smaller fences.
         ///
         /// Call it after a fail-over that may have lost grants, before the applications continue, and outside a transaction:
         /// holders of lost grants may have fences larger than those of the next holders. On PostgreSQL only [these cases] need it.
         /// Choose `by` larger than the possible difference of the two servers' clocks, plus that of any earlier `raise_fences` that
-        /// may have been lost. An hour does no harm: fences last until the year 2112. [`Error::FencesTooLarge`] if they would not.
+        /// may have been lost. An hour does no harm. [`Error::FencesTooLarge`] if it is later than the year 2100.
         ///
         /// [these cases]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md#after-a-fail-over
         #[doc(alias("fencing token", "failover"))]

@@ -38,12 +38,12 @@ pair! {
     /// do not block each other, except on SQLite, which has one writer at a time. Where gaps do no harm, use a sequence of the
     /// database (`CREATE SEQUENCE`, `AUTO_INCREMENT`).
     ///
-    /// Draw in a transaction of [`run_transaction`](crate::TransactionExt::run_transaction), at READ COMMITTED on PostgreSQL. It
+    /// Draw in a transaction of [`run_transaction`](crate::TransactionExt::run_transaction), at READ COMMITTED (not on SQLite). It
     /// can retry: two transactions that draw from two sequences in opposite orders deadlock. On SQLite it waits for other
     /// writers at its start, where Diesel's `transaction` fails with "database is locked" if it has read.
     ///
-    /// [Blocking](crate::operation::blocking) lists how long a draw waits, and whether the transaction is usable afterwards:
-    /// without limit by default on PostgreSQL (send `SET LOCAL lock_timeout = '2s'` in the transaction), not at all on SQLite.
+    /// By default a draw waits without limit on PostgreSQL (send `SET LOCAL lock_timeout = '2s'` in the transaction), 50 s on MySQL
+    /// and MariaDB. [Blocking](crate::operation::blocking) has all limits, and says when the transaction is usable afterwards.
     /// [Errors by method](crate::Error#errors-by-method).
     ///
     /// | | PostgreSQL | MySQL, MariaDB | SQLite |

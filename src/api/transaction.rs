@@ -83,7 +83,7 @@ pub trait TransactionExt: HasBlockingEngine {
     /// This crate sends COMMIT and ROLLBACK itself: an [`Instrumentation`](diesel::connection::Instrumentation) sees them as
     /// queries, and not as `CommitTransaction` or `RollbackTransaction`. Before a retry on MySQL and MariaDB Diesel's cache of
     /// prepared statements is emptied, because a statement that failed while it returned rows would hang; its size is the default
-    /// then.
+    /// afterwards.
     ///
     /// # Errors
     ///
@@ -92,9 +92,9 @@ pub trait TransactionExt: HasBlockingEngine {
     /// - [`Error::Unsupported`](crate::Error::Unsupported) for an isolation level or mode that the engine does not have; nothing
     ///   was sent. SQLite has SERIALIZABLE only: leave the level out there.
     /// - [`Error::TransactionAborted`](crate::Error::TransactionAborted) if `f` returned `Ok` although its transaction had ended,
-    ///   or ended it itself (by COMMIT as text, for example) and then returned a retryable error. [Guarantees] says what is
-    ///   committed then. Not detected, and retried: on MySQL and MariaDB after a deadlock or a serialization failure, which end a
-    ///   transaction too; on PostgreSQL if the error aborted another transaction that `f` had started.
+    ///   or if `f` ended it (by COMMIT as text, for example) and then returned a retryable error. [Guarantees] says what is
+    ///   committed then. The second is not detected, and the transaction is retried, on MySQL and MariaDB if the error is a deadlock
+    ///   or a serialization failure, and on PostgreSQL if it aborted another transaction that `f` had begun.
     /// - The error of `f`; the writes are rolled back.
     /// - The error of BEGIN or COMMIT as an [`Error`](crate::Error): [`OutcomeUnknown`](crate::Error::OutcomeUnknown) if the
     ///   connection was lost during COMMIT, which is never retried. After another error of which

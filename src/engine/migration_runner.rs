@@ -120,21 +120,16 @@ impl MigrationFile {
         dashed.replace('-', "")
     }
 
-    /// Runs the migration and records it, in a transaction, or in a savepoint of the open one. Returns its version.
+    /// Runs the migration and records it. Returns its version.
     pub(crate) async fn run<DB: BackendMigrations>(
         &self,
         conn: &mut impl On<DB>,
     ) -> Result<String, Error> {
-        let begun = conn.begin_nested().await;
-        begun.map_err(|error| Error::Migration(Box::new(error)))?;
         let version = self.version();
         // Of letters and digits.
         let record = format!("INSERT INTO {RECORDS} (version) VALUES ('{version}')");
-        let mut ran = run_part(conn, self.migration, self.text).await;
-        if ran.is_ok() {
-            ran = run_part(conn, self.migration, &record).await;
-        }
-        link::end(conn, ran).await?;
+        run_part(conn, self.migration, self.text).await?;
+        run_part(conn, self.migration, &record).await?;
         Ok(version)
     }
 }
@@ -222,6 +217,7 @@ impl Plan {
         run_part(conn, RECORDS, CREATE_MIGRATIONS_TABLE).await
     }
 
+    /// Runs each migration in a transaction, or in a savepoint of the open one.
     pub(crate) async fn run_all<DB: BackendMigrations>(
         self,
         conn: &mut impl On<DB>,
@@ -229,7 +225,10 @@ impl Plan {
         self.create_records(conn).await?;
         let mut ran = Vec::with_capacity(self.pending.len());
         for migration in self.pending {
-            ran.push(migration.run(conn).await?);
+            let begun = conn.begin_nested().await;
+            begun.map_err(|error| Error::Migration(Box::new(error)))?;
+            let version = migration.run(conn).await;
+            ran.push(link::end(conn, version).await?);
         }
         Ok(ran)
     }
@@ -294,7 +293,7 @@ mod tests {
         let digests = [
             0x7a73_703b_eda2_f181,
             0xa29e_3998_a077_67f8,
-            0x1cde_93d8_5e5f_c1a0,
+            0x27c8_b12a_032c_5922,
             0x4782_a160_06a6_0596,
             0x30ba_a652_4176_633c,
             0x0892_f63d_6746_e605,

@@ -115,9 +115,9 @@ pub enum Error {
     /// fewer transactions open than it started with; COMMIT or ROLLBACK was sent as text; `INSERT OR ROLLBACK` ended the
     /// transaction on SQLite.
     ///
-    /// A method returns this error instead of locking or drawing. At the end of a closure it replaces the closure's `Ok`, and the
-    /// transaction is rolled back; and a retryable error if the closure had ended the transaction, and so may have committed it.
-    /// It is never retried.
+    /// A method returns this error instead of locking or drawing. At the end of a closure it replaces `Ok`, and the
+    /// transaction is rolled back. It also replaces a retryable error of a closure that has ended the transaction itself, whose
+    /// writes may be committed. It is never retried.
     #[error(
         "the transaction can't be committed: {reason}; return the error of each statement, and leave COMMIT and \
          ROLLBACK to the method that started the transaction"
@@ -282,10 +282,9 @@ pub enum Error {
         wrapper: &'static str,
     },
 
-    /// The application has begun a transaction by its own SQL (`BEGIN`, a query after `SET autocommit = 0`, `XA START`), which Diesel
-    /// does not know of, and this crate has not ended. On PostgreSQL it is aborted, as by any error: roll it back. It can continue on
-    /// the other databases, and on Diesel's own connections to PostgreSQL if the method sent one statement (`renew_slot`,
-    /// `release_slot`), whose changes are then part of it.
+    /// A transaction is open that the application has begun by its own SQL (`BEGIN`, a query after `SET autocommit = 0`, `XA START`).
+    /// Diesel does not know of it; this crate has not ended it. On PostgreSQL it is aborted, as by any
+    /// error: roll it back. It can continue on the other databases.
     #[error(
         "a transaction is open that Diesel does not know of: begin transactions with run_transaction or Diesel's \
          transaction, and not by BEGIN or SET autocommit = 0 as text"

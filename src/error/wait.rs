@@ -20,8 +20,8 @@ pub enum Wait {
     /// may be part of a deadlock that InnoDB does not detect, through a table that a third session wants to alter, or with
     /// `innodb_deadlock_detect = OFF`. A method that begins its own transaction has done nothing yet, and begins again.
     ///
-    /// No server detects a deadlock between an open transaction that waits for a slot, since that polls, and one that waits for what
-    /// it holds: use [`Wait::AtMost`] for slots there.
+    /// In an open transaction use [`Wait::AtMost`] for slots: a wait for a slot polls, so that no server detects a deadlock in which
+    /// it takes part.
     #[default]
     Forever,
     /// Waits for at most this time, then returns [`Error::LockTimeout`](crate::Error::LockTimeout): for a lock up to 250 ms,

@@ -1,8 +1,10 @@
 //! A node that stands for election.
 
-use crate::jobs::Participant;
+use std::time::Instant;
+
 use crate::jobs::guard::{Held, ReleaseKind, await_release};
 use crate::jobs::renewer::Renewer;
+use crate::jobs::{MAX_PAUSE, Participant};
 use crate::pools::lender::{Lender, Style};
 use crate::rt::stop_token::StopToken;
 use crate::{Error, LeaseOptions, Semaphore, Wait};
@@ -39,6 +41,7 @@ impl<'a, L: Lender> Candidate<'a, L> {
         }
         while !self.stop().is_stopped() {
             let (semaphore, lease) = (self.node.semaphore, self.node.lease);
+            let began = Instant::now();
             let acquired = self.node.renewer.acquire(semaphore, lease, Wait::Forever);
             match acquired.await {
                 Ok(held) => {
@@ -58,7 +61,13 @@ impl<'a, L: Lender> Candidate<'a, L> {
                     self.node.pause_after_loss().await;
                 }
                 Err(Error::Stopped { .. }) => break,
-                Err(error) => self.node.survive(error).await?,
+                Err(error) => {
+                    // An attempt that has waited for long has reached the database since the last error.
+                    if began.elapsed() > MAX_PAUSE {
+                        self.node.succeeded();
+                    }
+                    self.node.survive(error).await?;
+                }
             }
         }
         Ok(None)

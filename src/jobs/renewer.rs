@@ -225,8 +225,10 @@ struct Inner {
     /// When a failed release is retried; `None`: at once.
     next_release: Option<Instant>,
     is_running: bool,
-    /// The number of the loop that runs.
+    /// The number of the loop that runs,
     current: u64,
+    /// and the largest one that any loop has had: none is used twice.
+    last: u64,
     /// How many loops were replaced, and still wait for an answer.
     unanswered: usize,
     /// When the current loop's request to the database is to be answered at the latest.

@@ -20,7 +20,7 @@ use diesel_async::async_connection_wrapper::{AsyncConnectionWrapper, BlockOn};
 use crate::Error;
 use crate::link::Link;
 #[cfg(feature = "_postgres")]
-use crate::link::raw_sql::untracked;
+use crate::link::raw_sql::{ASSERT_BEGUN, untracked};
 
 pub(crate) trait Blocking: LoadConnection + Send {
     /// Whether it is one of Diesel, over a client library. Otherwise it is diesel-async's `AsyncConnectionWrapper`, which
@@ -108,7 +108,12 @@ fn alone<C: Blocking, T>(
         return outcome.unwrap_or_else(|panic| resume_unwind(panic));
     }
     let source = match outcome {
-        Ok(Ok(_)) => None,
+        Ok(Ok(_)) => {
+            // What the statement has done is not to be committed with it: aborts the transaction.
+            #[cfg(feature = "_postgres")]
+            let _ = conn.batch_execute(ASSERT_BEGUN);
+            None
+        }
         // Of the statement, or of the connection.
         Ok(Err(error)) => {
             let answers = conn.batch_execute("").is_ok();

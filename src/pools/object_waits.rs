@@ -140,10 +140,12 @@ async fn attempt<L: Lender>(
     match waiting.answer(L::Connection::IN_PROCESS, begun).await {
         Some(Ok(LockOutcome::Acquired)) => Ok(Answer::Break(conn)),
         // A limit of the session, or a deadlock with another attempt, has ended the attempt and not the wait.
-        Some(Ok(LockOutcome::Unavailable) | Err(Error::LockTimeout { .. })) | None => {
+        Some(Ok(LockOutcome::Unavailable) | Err(Error::LockTimeout { .. })) => {
             Ok(Answer::Continue(None))
         }
         Some(Err(error)) => Err(error),
+        // Not a refusal, which would count for the others of the queue too.
+        None => Err(waiting.timed_out(None)),
     }
 }
 

@@ -204,7 +204,8 @@ impl<L: Lender, A: Acquire> PooledAttempt<'_, L, A> {
         let conn = self.connections.borrow(waiting).await?;
         let attempt = Box::pin(self.attempt(conn, attempt));
         let answer = waiting.answer(L::Connection::IN_PROCESS, attempt).await;
-        answer.unwrap_or(Ok(Answer::Continue(None)))
+        // No answer is no refusal, which would count for the others of the queue too.
+        answer.unwrap_or_else(|| Err(waiting.timed_out(None)))
     }
 
     async fn attempt(

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use crate::queue::MAX_POLL_INTERVAL;
 use crate::rt::backoff;
 
-/// The pause of a waiter without a connection of its own while the query of another one is running, which may wait for a
-/// connection of the pool.
+/// The pause of a waiter while the query of another one is running, unless it has a shorter one and a connection of its own: the
+/// query may wait for a connection of the pool.
 const PAUSE_BESIDE_QUERY: Duration = Duration::from_secs(1);
 
 /// How long a waiter that was called may take until it queries: then another one is called.
@@ -247,7 +247,13 @@ impl Line {
         let first = self.waiters.get(&self.first()?)?;
         let (longest_pause, _) = self.longest_pauses.first()?;
         let begin = first.tried_at.max(Some(self.called_at))?;
-        let mut polls = begin + first.pause.min(*longest_pause);
+        // What it has learned is old if another one was called since.
+        let learned = match first.tried_at {
+            Some(tried) if tried < self.called_at && self.querying == 0 => MAX_POLL_INTERVAL,
+            Some(tried) if tried < self.called_at => PAUSE_BESIDE_QUERY,
+            _ => Duration::MAX,
+        };
+        let mut polls = begin + first.pause.min(*longest_pause).min(learned);
         if let Some(since) = self.querying_since
             && !first.options.connected
         {

@@ -31,8 +31,8 @@ pub struct ObjectId {
 }
 
 impl ObjectId {
-    /// Creates the id `entity:key`, which the string with this text is too. It is invalid if the entity contains `:`, or one
-    /// part is empty, so that different pairs have different ids.
+    /// Creates the id `entity:key`. A string of the same text is the same id. It is invalid if the entity contains `:`, or one part
+    /// is empty, so that different pairs have different ids.
     pub fn new(entity: impl fmt::Display, key: impl fmt::Display) -> Self {
         let entity = entity.to_string();
         let key = key.to_string();

@@ -91,7 +91,7 @@ impl RetryPolicy {
 /// The database's error inside the application's decides whether to retry. Implemented for [`diesel::result::Error`], for this
 /// crate's [`Error`], and for types that give access to the error inside (`AsRef<dyn Error>`): `anyhow::Error`, `Box<dyn Error>`,
 /// `Box<dyn Error + Send + Sync>`. Implement it for an enum of the application as in
-/// [In an application's errors](crate::Error#in-an-applications-errors).
+/// [the guide](https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md#your-own-error-type).
 ///
 /// `Via` distinguishes the implementations of this crate; omit it.
 #[diagnostic::on_unimplemented(

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use diesel::sql_types::Text;
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, IsolationLevel, Retention, RetryPolicy, migrate};
 
@@ -70,6 +71,15 @@ pub(crate) const TESTS: Tests = &[
     (
         "settings_of_the_session_are_restored",
         settings_of_the_session_are_restored,
+    ),
+    (
+        "node_without_a_quorum_is_a_lost_connection",
+        node_without_a_quorum_is_a_lost_connection,
+    ),
+    // The last one: afterwards there are two nodes.
+    (
+        "locks_of_a_killed_node_are_freed",
+        locks_of_a_killed_node_are_freed,
     ),
 ];
 
@@ -570,6 +580,9 @@ fn transactions_of_diesel_are_refused(nodes: &Nodes) {
     let database = Database::migrated(nodes);
     let one = Semaphore::new("one", 1);
     let mut conn = database.on(0);
+    // In it `''` is NULL.
+    conn.batch_execute("SET SESSION sql_mode = 'EMPTY_STRING_IS_NULL'")
+        .expect("set");
     let held = conn
         .try_acquire_slot(&one, minute())
         .expect("a lease")
@@ -668,4 +681,75 @@ fn all_nodes_migrate_at_once(nodes: &Nodes) {
             );
         }
     }
+}
+
+/// The last node, cut off from the others, which go on.
+fn node_without_a_quorum_is_a_lost_connection(nodes: &Nodes) {
+    let database = Database::migrated(nodes);
+    let last = nodes.len() - 1;
+    let isolate = |conn: &mut MysqlConnection, isolate: u8| {
+        conn.batch_execute(&format!(
+            "SET GLOBAL wsrep_provider_options = 'gmcast.isolate={isolate}'"
+        ))
+        .expect("set");
+    };
+    let mut operator = database.on(last);
+    isolate(&mut operator, 1);
+    let ready = "SELECT variable_value = 'ON' FROM information_schema.global_status \
+                 WHERE variable_name = 'wsrep_ready'";
+    await_that(|| number(&mut operator, ready) == 0);
+    // After an error a connection may count as broken.
+    let lost = |call: &dyn Fn(&mut MysqlConnection) -> Result<(), Error>| {
+        let error = call(&mut database.on(last)).expect_err("no quorum");
+        assert!(error.is_connection_lost(), "{error:?}");
+        assert!(!error.is_retryable(), "{error:?}");
+    };
+    for retention in [Retention::Transient, Retention::Kept] {
+        let lock = LockRequest::new("a").retention(retention);
+        lost(&|conn| conn.with_object_lock(&lock, |_| Ok(())));
+        lost(&|conn| conn.try_with_object_lock(&lock, |_| Ok(())).map(drop));
+    }
+    let one = Semaphore::new("one", 1);
+    lost(&|conn| conn.try_acquire_slot(&one, minute()).map(drop));
+    lost(&|conn| conn.try_with_slot(&one, |_| Ok(())).map(drop));
+    lost(&|conn| {
+        conn.run_transaction(committed(), |conn| {
+            conn.next_number(&Sequence::new("invoice")).map(drop)
+        })
+    });
+    let mut other = database.on(0);
+    until_committed(1, |_| other.with_object_lock("a", |_| Ok(())));
+    isolate(&mut operator, 0);
+    nodes.await_galera();
+    let mut conn = database.on(last);
+    until_committed(1, |_| conn.with_object_lock("a", |_| Ok(())));
+}
+
+/// The holder's node is killed on this machine.
+fn locks_of_a_killed_node_are_freed(nodes: &Nodes) {
+    let database = Database::migrated(nodes);
+    let last = nodes.len() - 1;
+    let mut holder = database.on(last);
+    let pid_file = diesel::select(diesel::dsl::sql::<Text>("@@pid_file"))
+        .get_result::<String>(&mut holder)
+        .expect("a name");
+    let server = std::fs::read_to_string(&pid_file).expect(&pid_file);
+    let lost = holder.with_object_lock("a", |_| {
+        let mut conn = database.on(0);
+        let seen = conn.try_with_object_lock("a", |_| Ok::<_, Error>(()))?;
+        assert_eq!(seen, None);
+        let kill = std::process::Command::new("kill")
+            .args(["-KILL", server.trim()])
+            .status();
+        assert!(kill.expect("kill").success());
+        let free = LockRequest::new("a").wait(Wait::AtMost(Duration::from_secs(60)));
+        until_committed(1, |_| conn.with_object_lock(&free, |_| Ok(())));
+        Ok::<_, Error>(())
+    });
+    let error = lost.expect_err("its server is gone");
+    assert!(!error.is_retryable(), "{error:?}");
+    assert!(
+        error.is_connection_lost() || matches!(error, Error::OutcomeUnknown { .. }),
+        "{error:?}"
+    );
 }

@@ -102,7 +102,7 @@ macro_rules! on_engine {
 
             mod counted {
                 use super::Struct;
-                bodies!(Struct);
+                fewer_bodies!(Struct);
             }
 
             mod async_wrapper {

@@ -36,5 +36,5 @@ macro_rules! backend_tests {
 pub(crate) use backend_tests;
 pub(crate) use test_lists::{
     all_tests, connection_tests, core_tests, held_locks_tests, input_tests, many_writers_tests,
-    session_tests, silent_server_tests, statement_tests, waiter_tests,
+    owner_tests, session_tests, silent_server_tests, statement_tests, waiter_tests,
 };

@@ -8,11 +8,11 @@ use diesel::prelude::*;
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, InspectExt, IsolationLevel, Retention, RetryPolicy};
 
-use crate::behaviour;
 use crate::behaviour::slots::slots_of;
+use crate::behaviour::{self, self as bodies};
 use crate::support::Backend;
 use crate::support::mysql::{Mysql, words};
-use crate::support::threads::{Holder, result_of, spawn};
+use crate::support::threads::{Holder, LONG, result_of, spawn};
 
 mod async_drops;
 mod async_round_trips;
@@ -25,8 +25,8 @@ mod round_trips;
 mod settings;
 mod timeouts;
 
-crate::all_tests!(Mysql);
-crate::many_writers_tests!(Mysql);
+// The others run as an application's user: see `least_privilege/mysql.rs`.
+crate::owner_tests!(Mysql);
 crate::held_locks_tests!(Mysql);
 crate::silent_server_tests!(Mysql);
 
@@ -113,14 +113,20 @@ fn lock_object_works_inside_with_object_lock_at_the_default_level() {
         })
         .expect("both free");
         // Afterwards the session's level counts again.
-        let error = conn
-            .transaction(|conn| conn.lock_object(LockRequest::new("b").retention(retention)))
-            .expect_err("REPEATABLE READ");
-        assert!(
-            matches!(error, Error::UnsuitableIsolation { .. }),
-            "{error:?}"
-        );
-        assert!(error.to_string().contains("REPEATABLE-READ"), "{error}");
+        conn.transaction(|conn| {
+            for wait in [Wait::Forever, Wait::AtMost(LONG), Wait::No] {
+                let lock = LockRequest::new("b").retention(retention).wait(wait);
+                let error = conn.lock_object(lock).expect_err("REPEATABLE READ");
+                assert!(
+                    matches!(error, Error::UnsuitableIsolation { .. }),
+                    "{error:?}"
+                );
+                assert!(error.to_string().contains("REPEATABLE-READ"), "{error}");
+                assert!(database.is_free("b"), "what was refused is locked");
+            }
+            Ok::<_, Error>(())
+        })
+        .expect("the transaction goes on");
     }
     assert_eq!(
         words(

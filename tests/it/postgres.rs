@@ -7,7 +7,7 @@ use diesel::prelude::*;
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, Retention};
 
-use crate::behaviour;
+use crate::behaviour::{self, self as bodies};
 use crate::support::Backend;
 use crate::support::backend::MIGRATIONS;
 use crate::support::postgres::{Postgres, knows_no_german, words};
@@ -26,8 +26,8 @@ mod row_locks;
 mod timeouts;
 mod untracked;
 
-crate::all_tests!(Postgres);
-crate::many_writers_tests!(Postgres);
+// The others run as an application's user: see `least_privilege/postgres.rs`.
+crate::owner_tests!(Postgres);
 crate::held_locks_tests!(Postgres);
 crate::silent_server_tests!(Postgres);
 

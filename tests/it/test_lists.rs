@@ -9,6 +9,15 @@ macro_rules! all_tests {
     ($backend:ident) => {
         crate::core_tests!($backend);
         crate::session_tests!($backend);
+        crate::owner_tests!($backend);
+    };
+}
+pub(crate) use all_tests;
+
+/// The tests that need the owner of the tables, or many connections. Of an engine with users, the others run as one with few
+/// privileges: see `least_privilege.rs`.
+macro_rules! owner_tests {
+    ($backend:ident) => {
         crate::connection_tests!($backend);
         crate::input_tests!($backend);
 
@@ -77,7 +86,7 @@ macro_rules! all_tests {
         );
     };
 }
-pub(crate) use all_tests;
+pub(crate) use owner_tests;
 
 /// The tests of many inputs and of long series of calls, and those that empty tables. They run on every kind of connection.
 macro_rules! input_tests {

@@ -36,7 +36,12 @@ pub(crate) fn start(programs: &MysqlServer, run_dir: &RunDir, role: ServerRole) 
         name: &format!("mysql-{port}"),
     };
     programs.create_data(run_dir, server.name)?;
-    let options = if server.durable() { "" } else { NOT_DURABLE };
+    let options = match role {
+        // That of the tests, where some change the server for all sessions.
+        ServerRole::Killed { faketime: None } => "--innodb-rollback-on-timeout=ON",
+        _ if server.durable() => "",
+        _ => NOT_DURABLE,
+    };
     programs.start(&server, &programs.server, port, options)
 }
 

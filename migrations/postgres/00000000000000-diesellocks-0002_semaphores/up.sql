@@ -124,29 +124,42 @@ BEGIN
             RETURN -4 - 2 * (permits::bigint + 1);
         END IF;
     END IF;
-    FOR step IN 0 .. candidates - CASE WHEN many THEN 0 ELSE 1 END LOOP
-        IF step = 1 AND many THEN
-            SELECT ctid INTO row_at FROM diesel_locks_slots
-                WHERE name = semaphore AND number > 100 AND expires_us <= now_us
-                ORDER BY expires_us LIMIT 1 FOR UPDATE SKIP LOCKED;
-            EXIT WHEN row_at IS NOT NULL;
-        END IF;
+    FOR step IN 0 .. candidates + CASE WHEN many THEN 1 ELSE -1 END LOOP
         candidate := CASE
             WHEN among IS NOT NULL THEN among[1 + (first - 1 + step) % candidates]
             WHEN step = 0 THEN first
-            ELSE 1 + (first - 1 + step) % candidates
+            WHEN NOT many THEN 1 + (first - 1 + step) % candidates
+            -- Before the candidates up to 100, the free slot above 100 whose lease ended first.
+            WHEN step > 1 THEN 1 + (first + step - 2) % candidates
         END;
         -- The last index entry of a number is that of its row. The entries before it are of old versions, which are
         -- many while another session has an old snapshot. Skips a row that another session has locked or was granted.
         -- BETWEEN, because with an equality the planner may choose the index that has no number.
-        IF locks_last THEN
-            SELECT newest.at INTO seen
-                FROM (
-                    SELECT ctid AS at, expires_us FROM diesel_locks_slots
-                    WHERE name = semaphore AND number BETWEEN candidate AND candidate
-                    ORDER BY number DESC, fence DESC LIMIT 1
-                ) AS newest
-                WHERE newest.expires_us <= now_us;
+        IF candidate IS NULL AND NOT locks_last THEN
+            SELECT ctid INTO row_at FROM diesel_locks_slots
+                WHERE name = semaphore AND number > 100 AND expires_us <= now_us
+                ORDER BY expires_us LIMIT 1 FOR UPDATE SKIP LOCKED;
+            EXIT WHEN row_at IS NOT NULL;
+        ELSIF locks_last THEN
+            IF candidate IS NULL THEN
+                -- Of the rows that the search locks and another session has changed meanwhile, none stays locked.
+                BEGIN
+                    SELECT ctid INTO seen FROM diesel_locks_slots
+                        WHERE name = semaphore AND number > 100 AND expires_us <= now_us
+                        ORDER BY expires_us LIMIT 1 FOR UPDATE SKIP LOCKED;
+                    RAISE EXCEPTION USING ERRCODE = 'DL002';
+                EXCEPTION WHEN SQLSTATE 'DL002' THEN
+                    NULL;
+                END;
+            ELSE
+                SELECT newest.at INTO seen
+                    FROM (
+                        SELECT ctid AS at, expires_us FROM diesel_locks_slots
+                        WHERE name = semaphore AND number BETWEEN candidate AND candidate
+                        ORDER BY number DESC, fence DESC LIMIT 1
+                    ) AS newest
+                    WHERE newest.expires_us <= now_us;
+            END IF;
             CONTINUE WHEN seen IS NULL;
             SELECT ctid INTO row_at FROM diesel_locks_slots
                 WHERE ctid = seen AND expires_us <= now_us FOR UPDATE SKIP LOCKED;

@@ -53,12 +53,13 @@ statement! {
     }
 
     /// The kind of cluster, 1, 2 or 5 as in `find_cluster`, otherwise 0. A number, because a broken client library loses texts.
+    /// Without the literal of an empty text, which is NULL with MariaDB's mode `EMPTY_STRING_IS_NULL`.
     Replication {} -> BigInt,
     |self| {
         {ANY_SIZE}; "SELECT "; {ANY_SIZE_HINT};
         "CASE \
          WHEN SUM(variable_name = 'wsrep_on' AND variable_value = 'ON') > 0 \
-         AND SUM(variable_name = 'wsrep_provider' AND variable_value NOT IN ('', 'none')) > 0 \
+         AND SUM(variable_name = 'wsrep_provider' AND variable_value <> 'none' AND LENGTH(variable_value) > 0) > 0 \
          THEN CASE WHEN SUM(variable_name = 'pxc_strict_mode') = 0 THEN 1 \
          WHEN SUM(variable_name = 'pxc_strict_mode' AND variable_value = 'MASTER') = 0 THEN 5 ELSE 0 END \
          WHEN SUM(variable_name = 'group_replication_single_primary_mode' AND variable_value = 'OFF') > 0 \

@@ -64,13 +64,14 @@ impl BackendMigrations for Mysql {
 
 statement! {
     Mysql;
-    /// Lists the columns of the tables, and of Diesel's table, on which the user has a privilege.
+    /// Lists the columns of the tables, and of Diesel's table, on which the user has a privilege. With any `sql_mode`: no literal is
+    /// empty, and none has a backslash.
     Parts {} -> Text,
     |self| {
-        "SELECT CONVERT(CONCAT(table_name, '.', column_name, ' ', data_type, \
-         COALESCE(CONCAT('(', character_maximum_length, ')'), '')) USING utf8mb4) \
+        "SELECT CONVERT(CONCAT(table_name, '.', column_name, ' ', IF(character_maximum_length IS NULL, data_type, \
+         CONCAT(data_type, '(', character_maximum_length, ')'))) USING utf8mb4) \
          FROM information_schema.columns WHERE table_schema = DATABASE() \
-         AND (table_name LIKE 'diesel\\_locks\\_%' OR table_name = '__diesel_schema_migrations')"
+         AND (LEFT(table_name, 13) = 'diesel_locks_' OR table_name = '__diesel_schema_migrations')"
     }
 
     PageSize {} -> BigInt,
@@ -154,6 +155,7 @@ impl<C: On<Mysql>> MysqlEngine<'_, C> {
             return Ok(None);
         };
         plan.create_records(self.0).await?;
+        // Not in a transaction, which DDL would end.
         Ok(Some(next.run(self.0).await?))
     }
 

@@ -5,6 +5,7 @@ use std::mem;
 use std::time::{Duration, Instant};
 
 use diesel::mysql::Mysql;
+use diesel::prelude::{ExpressionMethods, QueryDsl};
 
 use crate::engine::ending;
 use crate::engine::mysql::MysqlEngine;
@@ -13,7 +14,7 @@ use crate::engine::mysql::object_lock_sql::{
     self as sql, AcquireNamedLock, LOCK_BATCH, ReleaseNamedLock,
 };
 use crate::engine::mysql::session::untracked;
-use crate::engine::mysql::sql::{BEGIN, Session};
+use crate::engine::mysql::sql::{BEGIN, Session, SessionLevel};
 use crate::engine::tables::Named;
 use crate::error::classify::{ErrorClass, classify};
 use crate::link::{On, depth};
@@ -48,7 +49,7 @@ enum AcquireError {
     },
     /// A kept row is missing: restart the transaction and take the named lock first.
     NoRow,
-    /// A limit of the server (`innodb_lock_wait_timeout`) ended a wait without limit in a transaction that holds something.
+    /// A limit of the server (`innodb_lock_wait_timeout`) ended a wait, and the transaction holds something, or has ended with it.
     LimitOfServer(Error),
     Failed(Error),
 }
@@ -248,7 +249,7 @@ impl<'a, 'c, C: On<Mysql>> Acquisition<'a, 'c, C> {
         self.is_started && self.acquired == 0
     }
 
-    /// Locks the row and returns the session's state, or `None` if there is no row.
+    /// Locks the row and returns the session's state, or `None` if there is no row, or the session's level is unsuitable.
     async fn lock_row(&mut self, id: &ObjectId) -> Result<Option<Session>, AcquireError> {
         let (request, id) = (self.request, id.as_str());
         loop {
@@ -259,12 +260,18 @@ impl<'a, 'c, C: On<Mysql>> Acquisition<'a, 'c, C> {
                 Wait::AtMost(_) => Some(GRACE_MS),
                 Wait::Forever | Wait::No => None,
             };
-            let (row, took): (Result<Option<(Session, i64)>, _>, _) = if waits {
-                let lock = sql::lock_row(Named(id));
+            let (row, took): (Result<Option<(Session, i64)>, _>, _) = if waits && self.level_unknown
+            {
+                let lock = sql::row(Named(id)).filter(SessionLevel {}.lt(3_i64));
+                self.engine.get_within(limit, lock.for_update()).await
+            } else if waits {
+                let lock = sql::row(Named(id)).for_update();
                 self.engine.get_within(limit, lock).await
             } else {
-                let id = id.as_bytes();
-                self.engine.get_within(limit, sql::LockRowNow { id }).await
+                let (id, level) = (id.as_bytes(), if self.level_unknown { 3 } else { 5 });
+                self.engine
+                    .get_within(limit, sql::LockRowNow { id, level })
+                    .await
             };
             match row {
                 Ok(None) => return Ok(None),
@@ -317,6 +324,11 @@ impl<'a, 'c, C: On<Mysql>> Acquisition<'a, 'c, C> {
                     pause(request).await;
                 }
                 Ok(())
+            }
+            // It has ended the transaction, which is restarted if it was started for the request.
+            ErrorClass::LockTimeout if !time_is_up => {
+                let error = request.timed_out(Some(failure.error));
+                Err(AcquireError::LimitOfServer(error))
             }
             ErrorClass::StatementTimeout if !time_is_up && request.wait != Wait::Forever => Ok(()),
             _ => Err(AcquireError::Failed(request.timed_out(Some(failure.error)))),

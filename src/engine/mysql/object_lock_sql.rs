@@ -21,23 +21,23 @@ use crate::values::lock_request::Request;
 use crate::{ObjectId, Wait};
 
 #[auto_type]
-pub(crate) fn lock_row<'a>(id: Named<'a>) -> _ {
+pub(crate) fn row<'a>(id: Named<'a>) -> _ {
     let session: (SessionLevel, InTransaction) = (SessionLevel {}, InTransaction {});
     let unknown: WriterUnknown = WriterUnknown {};
     diesel_locks_objects::table
         .select((session, unknown))
         .filter(dsl::id.eq(id))
-        .for_update()
 }
 
 statement! {
     Mysql;
-    /// `lock_row` without waiting. Raw for its hint, because on MySQL NOWAIT does not apply to a locked table.
-    LockRowNow<'a> { id: &'a [u8] } -> ((BigInt, Nullable<BigInt>), BigInt),
+    /// The `row`, locked without waiting, if the session's isolation level is below this. Raw for its hint, because on MySQL NOWAIT
+    /// does not apply to a locked table.
+    LockRowNow<'a> { id: &'a [u8], level: i64 } -> ((BigInt, Nullable<BigInt>), BigInt),
     |self| {
         "SELECT "; {LIMIT_HINT}; {ISOLATION_LEVEL}; ", "; {IN_TRANSACTION}; ", "; {WRITER_UNKNOWN};
         " FROM diesel_locks_objects WHERE id = ", Binary = self.id;
-        " FOR UPDATE NOWAIT";
+        " AND "; {ISOLATION_LEVEL}; " < ", BigInt = &self.level; " FOR UPDATE NOWAIT";
     }
 }
 
@@ -97,9 +97,9 @@ statement! {
     }
 }
 
-/// The name of an object's named lock: a digest of database and id.
+/// The name of an object's named lock: a digest of database and id, the same whatever the session's collation.
 pub(crate) const NAMED_LOCK: &str =
-    "CONCAT('diesel:', SHA2(CONCAT(CAST(COALESCE(DATABASE(), '') AS BINARY), '.', CAST(";
+    "CONCAT('diesel:', SHA2(CONCAT(CAST(COALESCE(DATABASE(), '') AS BINARY), x'2e', CAST(";
 pub(crate) const NAMED_LOCK_END: &str = " AS BINARY)), 224))";
 
 statement! {

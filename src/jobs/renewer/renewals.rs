@@ -226,7 +226,8 @@ impl<L: Lender> Shared<L> {
         } else {
             inner.unanswered += 1;
             inner.answer_by = None;
-            inner.current += 1;
+            inner.last += 1;
+            inner.current = inner.last;
             drop(inner);
             tracing::warn!("no answer: another thread renews the slots");
             start(self, false);

@@ -82,6 +82,38 @@ fn queue_polls_at_the_shortest_interval_of_its_waiters() {
     assert!(waits_until_its_deadline(&mut patient));
 }
 
+/// The first one is called by a release, and does not use it: it is not polled, has no answer, or leaves after its query.
+#[test]
+fn waiter_with_a_long_pause_has_its_turn_when_another_one_does_not_use_a_release() {
+    let not_used: [fn(&mut Place); 4] = [
+        |_| (),
+        |first| assert_eq!(first.wait(None), RELEASED),
+        |first| {
+            assert_eq!(first.wait(None), RELEASED);
+            first.did_not_reach();
+        },
+        |first| {
+            assert_eq!(first.wait(None), RELEASED);
+            first.refused(Some(HOUR));
+            first.granted();
+        },
+    ];
+    for leave in not_used {
+        let queues = queues();
+        let mut first = refused(&queues, PATIENT);
+        let mut second = join(&queues, PATIENT);
+        for place in [&mut first, &mut second] {
+            assert_eq!(place.wait(Some(Instant::now())), None);
+            place.refused(Some(HOUR));
+        }
+        release(&queues);
+        leave(&mut first);
+        let started = Instant::now();
+        second.wait(Some(started + LIMIT));
+        assert!(started.elapsed() < LIMIT, "it had no turn");
+    }
+}
+
 fn pause(queues: &Test) -> Option<Duration> {
     let retry_at = in_line(queues, |line| line.retry_at);
     retry_at.map(|time| time.saturating_duration_since(Instant::now()))

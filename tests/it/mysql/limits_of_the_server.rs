@@ -9,6 +9,7 @@ use diesel::prelude::*;
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, Retention};
 
+use crate::crash::own_server;
 use crate::support::Backend;
 use crate::support::mysql::Mysql;
 use crate::support::threads::{Holder, result_of, spawn};
@@ -25,6 +26,38 @@ fn assert_ended_by_the_server(error: &Error) {
         }
     );
     assert!(by_the_server, "{error:?}");
+}
+
+/// With `innodb_rollback_on_timeout` the end of the server's limit ends the transaction too: it begins anew.
+#[test]
+fn wait_of_its_own_transaction_goes_on_where_a_time_out_ends_it() {
+    let Some(server) = own_server("MYSQL") else {
+        return;
+    };
+    let database = Arc::new(Mysql::empty_on(&server.url).with_tables());
+    let option = "SELECT @@GLOBAL.innodb_rollback_on_timeout";
+    assert_eq!(Mysql::number(&mut database.connect(), option), 1);
+    for retention in RETENTIONS {
+        for ids in [&["a"][..], &["0", "a"]] {
+            let holder = Holder::acquire(&database, "a");
+            let lock = LockRequest::all(ids.iter().copied()).retention(retention);
+            let (started, waits) = (Instant::now(), Duration::from_millis(2500));
+            let wait = |lock: LockRequest| {
+                let mut conn = database.connect();
+                Mysql::set_short_lock_timeout(&mut conn);
+                spawn(move || conn.with_object_lock(lock, |_| Ok::<_, Error>(())))
+            };
+            let forever = wait(lock.clone());
+            let limited = result_of(&wait(lock.wait(Wait::AtMost(waits))));
+            assert!(limited.is_err_and(|error| error.is_timeout()));
+            assert!(
+                started.elapsed() >= waits,
+                "after the session's limit of 1 s"
+            );
+            holder.release();
+            result_of(&forever).expect("free");
+        }
+    }
 }
 
 #[test]

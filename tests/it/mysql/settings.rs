@@ -15,6 +15,7 @@ use crate::behaviour::slots::renewers::await_renewal;
 use crate::behaviour::slots::{one_hour, single_slot, slots_of};
 use crate::subprocess::RENEWED_LEASE;
 use crate::support::Backend;
+use crate::support::backend::MIGRATIONS;
 use crate::support::mysql::Mysql;
 use crate::support::threads::LONG;
 
@@ -243,9 +244,18 @@ fn sql_modes_change_nothing() {
         MODES_OF_MYSQL.as_slice()
     };
     for mode in MODES_OF_BOTH.iter().chain(own) {
-        let mut conn = database.connect();
-        Mysql::sql(&mut conn, &format!("SET SESSION sql_mode = '{mode}'"));
-        every_primitive(&mut conn, mode);
+        let set = |database: &Mysql| {
+            let mut conn = database.connect();
+            Mysql::sql(&mut conn, &format!("SET SESSION sql_mode = '{mode}'"));
+            conn
+        };
+        every_primitive(&mut set(&database), mode);
+        let empty = Mysql::empty();
+        for migrations in [MIGRATIONS, 0] {
+            let ran = diesel_locks::migrate(&mut set(&empty));
+            let ran = ran.unwrap_or_else(|error| panic!("{mode}: {error:?}"));
+            assert_eq!(ran.len(), migrations, "{mode}");
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The core of the suite through PgBouncer, and what goes wrong with other settings.
+//! Nearly each statement of this crate through PgBouncer, and what goes wrong with other settings.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,8 @@ use crate::support::wrapped_backend::{WrappedBackend, Wrapper};
 
 mod asynchronous;
 
-crate::core_tests!(Pooled);
+crate::statement_tests!(Pooled);
+crate::waiter_tests!(Pooled);
 crate::many_writers_tests!(Pooled);
 crate::backend_tests!(Pooled:
     tables::{

@@ -31,20 +31,35 @@ fn lock_others(watcher: &mut PgConnection, slot: u32) -> QueryResult<usize> {
 }
 
 /// Calls `acquire`, with another session, until it has acquired a slot many times, while others lease and release the slots.
+///
+/// Two slots are free, with few permits or with many, of which those above 100 are searched in another way.
 fn beside_leases(
     mut acquire: impl FnMut(&mut PgConnection, &Semaphore, &mut PgConnection) -> bool,
 ) {
+    for permits in [2, 200] {
+        beside_leases_of(&Semaphore::new("two are free", permits), &mut acquire);
+    }
+}
+
+fn beside_leases_of(
+    two: &Semaphore,
+    acquire: &mut impl FnMut(&mut PgConnection, &Semaphore, &mut PgConnection) -> bool,
+) {
     let database = Postgres::new();
-    let two = Semaphore::new("two", 2);
     let mut conn = database.connect();
-    conn.register_semaphores([&two]).expect("registered");
+    conn.register_semaphores([two]).expect("registered");
+    let holds = format!(
+        "UPDATE diesel_locks_slots SET expires_us = 1::bigint << 60 WHERE number <= {} - 2",
+        two.permits()
+    );
+    Postgres::sql(&mut conn, &holds);
     let mut watcher = database.connect();
     Postgres::sql(&mut watcher, LOCK_TIMEOUT);
     let others: Vec<_> = (0..6).map(|_| database.connect()).collect();
     let is_done = AtomicBool::new(false);
     scope(|scope| {
         for mut conn in others {
-            let (is_done, two) = (&is_done, &two);
+            let is_done = &is_done;
             scope.spawn(move || {
                 while !is_done.load(Ordering::SeqCst) {
                     let slot = conn.try_acquire_slot(two, one_hour());
@@ -58,7 +73,7 @@ fn beside_leases(
         let _end = End(&is_done);
         let mut acquired = 0;
         while acquired < GRANTS {
-            acquired += usize::from(acquire(&mut conn, &two, &mut watcher));
+            acquired += usize::from(acquire(&mut conn, two, &mut watcher));
         }
     });
 }

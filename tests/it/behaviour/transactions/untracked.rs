@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, Retention};
+use diesel_locks::{Error, InspectExt, Retention};
 
 use super::aborted::{assert_usable, prepared, runners};
-use crate::behaviour::slots::{acquire, one_hour};
+use crate::behaviour::slots::{acquire, one_hour, slots_of};
 use crate::support::Backend;
 
 /// A method that begins a transaction.
@@ -136,13 +136,13 @@ pub(crate) fn leases_in_an_untracked_transaction_are_refused<B: Backend>() {
         in_one("release_slot", &mut |conn| {
             conn.release_slot(slot.clone()).map(|_| ())
         });
-        // Unless it was released with the application's COMMIT.
-        let _ = other.release_slot(slot);
-        let slot = acquire::<B>(&mut other, &single);
         in_one("force_release_all", &mut |conn| {
             conn.force_release_all("single").map(|_| ())
         });
-        let _ = other.release_slot(slot);
+        // Nor has the application's COMMIT renewed it, which would have shortened its lease.
+        let held = other.held_slots(&slots_of(&single)).expect("rows");
+        assert!(held[0].remaining > Duration::from_secs(60), "{held:?}");
+        other.release_slot(slot).expect("not released");
     }
     assert_usable(&mut conn, &database);
 }
