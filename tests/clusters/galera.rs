@@ -699,20 +699,20 @@ fn node_without_a_quorum_is_a_lost_connection(nodes: &Nodes) {
                  WHERE variable_name = 'wsrep_ready'";
     await_that(|| number(&mut operator, ready) == 0);
     // After an error a connection may count as broken.
-    let lost = |call: &dyn Fn(&mut MysqlConnection) -> Result<(), Error>| {
+    let refuses = |call: &dyn Fn(&mut MysqlConnection) -> Result<(), Error>| {
         let error = call(&mut database.on(last)).expect_err("no quorum");
         assert!(error.is_connection_lost(), "{error:?}");
         assert!(!error.is_retryable(), "{error:?}");
     };
     for retention in [Retention::Transient, Retention::Kept] {
         let lock = LockRequest::new("a").retention(retention);
-        lost(&|conn| conn.with_object_lock(&lock, |_| Ok(())));
-        lost(&|conn| conn.try_with_object_lock(&lock, |_| Ok(())).map(drop));
+        refuses(&|conn| conn.with_object_lock(&lock, |_| Ok(())));
+        refuses(&|conn| conn.try_with_object_lock(&lock, |_| Ok(())).map(drop));
     }
     let one = Semaphore::new("one", 1);
-    lost(&|conn| conn.try_acquire_slot(&one, minute()).map(drop));
-    lost(&|conn| conn.try_with_slot(&one, |_| Ok(())).map(drop));
-    lost(&|conn| {
+    refuses(&|conn| conn.try_acquire_slot(&one, minute()).map(drop));
+    refuses(&|conn| conn.try_with_slot(&one, |_| Ok(())).map(drop));
+    refuses(&|conn| {
         conn.run_transaction(committed(), |conn| {
             conn.next_number(&Sequence::new("invoice")).map(drop)
         })
@@ -734,7 +734,7 @@ fn locks_of_a_killed_node_are_freed(nodes: &Nodes) {
         .get_result::<String>(&mut holder)
         .expect("a name");
     let server = std::fs::read_to_string(&pid_file).expect(&pid_file);
-    let lost = holder.with_object_lock("a", |_| {
+    let held = holder.with_object_lock("a", |_| {
         let mut conn = database.on(0);
         let seen = conn.try_with_object_lock("a", |_| Ok::<_, Error>(()))?;
         assert_eq!(seen, None);
@@ -746,7 +746,7 @@ fn locks_of_a_killed_node_are_freed(nodes: &Nodes) {
         until_committed(1, |_| conn.with_object_lock(&free, |_| Ok(())));
         Ok::<_, Error>(())
     });
-    let error = lost.expect_err("its server is gone");
+    let error = held.expect_err("its server is gone");
     assert!(!error.is_retryable(), "{error:?}");
     assert!(
         error.is_connection_lost() || matches!(error, Error::OutcomeUnknown { .. }),

@@ -1,13 +1,18 @@
 //! A hot standby of PostgreSQL.
 
+use std::cell::Cell;
+use std::fs;
 use std::thread;
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
 use diesel::sql_types::{BigInt, Bool};
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, IsolationLevel, Retention};
+use diesel_locks::{
+    Error, InspectExt, IsolationLevel, ListOptions, Retention, SlotRenewer, StopToken, TimerJob,
+};
 
 use crate::nodes::{Nodes, Tests, await_that, locks_are_free, refuses_to_write};
 
@@ -136,12 +141,52 @@ fn grants_wait_for_a_silent_standby_and_releases_do_not(nodes: &Nodes) {
         .expect("its own");
 }
 
-/// The clock of the promoted standby is an hour behind, as far as fences show: those of the primary are moved ahead.
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Sets the clock of the standby, in minutes from that of the machine.
+fn set_clock(standby: &mut PgConnection, minutes: i64) {
+    let variable = format!("{}_CLOCK", crate::STANDBY);
+    let file = std::env::var(&variable).unwrap_or_else(|_| {
+        panic!("{variable} is not set: run the tests with `cargo xtask clusters`")
+    });
+    fs::write(file, format!("{:+}s\n", minutes * 60)).expect("the file of the clock");
+    let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a date");
+    let seconds = i64::try_from(since_1970.as_secs()).expect("a date");
+    let now = "extract(epoch FROM clock_timestamp())";
+    let is_set = format!(
+        "SELECT 1 WHERE abs({now} - {}) < 50",
+        seconds + minutes * 60
+    );
+    await_that(|| diesel::sql_query(&is_set).execute(standby) == Ok(1));
+}
+
+/// Whether the node runs a tick within this time.
+fn ticks_within(limit: Duration, nodes: &Nodes, node: usize) -> bool {
+    let manager = ConnectionManager::<PgConnection>::new(nodes.url(node, "postgres"));
+    let pool = Pool::builder().max_size(2).build(manager).expect("a pool");
+    let stop = StopToken::new();
+    let renewer = SlotRenewer::new(pool).stopped_by(&stop);
+    let has_run = Cell::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            stop.sleep(limit);
+            stop.stop();
+        });
+        let job = TimerJob::new("report", Duration::from_secs(1));
+        renewer.run_on_timer(&job, &LeaseOptions::new(MINUTE), |_| {
+            has_run.set(true);
+            stop.stop();
+            Ok::<_, Error>(())
+        })
+    })
+    .expect("no error");
+    has_run.get()
+}
+
+/// The clock of the promoted standby is 50 minutes behind.
 fn fences_and_numbers_go_on_after_a_promotion(nodes: &Nodes) {
     const SEMAPHORE: Semaphore = Semaphore::from_static("promotion", 2);
-    const HOUR: Duration = Duration::from_secs(3600);
-    const AN_HOUR_AHEAD: &str =
-        "UPDATE diesel_locks_slots SET fence = fence + (3600000000 / 64 << 17)";
 
     let mut primary = primary(nodes);
     diesel_locks::migrate(&mut primary).expect("migrate");
@@ -150,9 +195,7 @@ fn fences_and_numbers_go_on_after_a_promotion(nodes: &Nodes) {
         .try_acquire_slot(&SEMAPHORE, lease())
         .expect("the primary")
         .expect("a free slot");
-    diesel::sql_query(AN_HOUR_AHEAD)
-        .execute(&mut primary)
-        .expect("a clock that is ahead");
+    assert!(ticks_within(MINUTE, nodes, 0));
     let last = primary
         .try_acquire_slot(&SEMAPHORE, lease())
         .expect("the primary")
@@ -165,6 +208,7 @@ fn fences_and_numbers_go_on_after_a_promotion(nodes: &Nodes) {
     primary.release_slot(last.clone()).expect("released");
 
     let mut standby = PgConnection::establish(&nodes.url(1, "postgres")).expect("the standby");
+    set_clock(&mut standby, -50);
     // The release came last.
     let replayed = format!(
         "SELECT 1 FROM diesel_locks_slots WHERE name = 'promotion' AND fence = {} AND token IS NULL",
@@ -216,6 +260,21 @@ fn fences_and_numbers_go_on_after_a_promotion(nodes: &Nodes) {
     let next = conn.transaction(|conn| conn.next_number(&invoices));
     assert_eq!(next.expect("a number"), drawn + 1);
 
+    let leases = conn.held_slots(&ListOptions::new()).expect("rows");
+    let kept = leases.iter().find(|lease| lease.fence == held.fence());
+    let remaining = kept.expect("the lease").remaining;
+    assert!(
+        remaining > HOUR + 45 * MINUTE,
+        "it lasts longer: {remaining:?}"
+    );
+    let three_periods = Duration::from_secs(3);
+    assert!(
+        !ticks_within(three_periods, nodes, 1),
+        "before the last tick"
+    );
+    set_clock(&mut conn, 0);
+    assert!(ticks_within(MINUTE, nodes, 1));
+
     // As an operator does where grants may have been lost.
     let floor = conn.raise_fences(HOUR).expect("raised");
     conn.release_slot(first).expect("released");
@@ -224,6 +283,13 @@ fn fences_and_numbers_go_on_after_a_promotion(nodes: &Nodes) {
         .expect("the new primary")
         .expect("a free slot");
     assert!(second.fence() > floor, "{} after {floor}", second.fence());
+
+    // With a clock that is ahead leases end early.
+    set_clock(&mut conn, 90);
+    let again = conn.try_acquire_slot(&SEMAPHORE, lease());
+    let again = again.expect("the new primary").expect("they have ended");
+    assert!(again.fence() > second.fence());
+    set_clock(&mut conn, 0);
 
     // The table of locks is not replicated: it is empty, and is used again.
     let rows = diesel::select(diesel::dsl::sql::<BigInt>(

@@ -18,6 +18,7 @@ pub(crate) fn clusters(mariadb: Option<&'static Release>, test_arguments: &[Stri
     setup::prepare(Plan {
         postgres: Some(Source::Private),
         mysql: vec![mariadb.clone(), Source::Release(&MYSQL_9)],
+        faketime: true,
         ..Plan::default()
     })?;
     let tests = || {
@@ -32,6 +33,8 @@ pub(crate) fn clusters(mariadb: Option<&'static Release>, test_arguments: &[Stri
     let mut command = tests();
     command.arg("--").args(test_arguments);
     let mut name = |variable, servers: Vec<Server>| {
+        let clock = servers.iter().find_map(|it| it.clock.as_ref());
+        command.envs(clock.map(|file| (format!("{variable}_CLOCK"), file)));
         let urls: Vec<&str> = servers.iter().map(|it| it.url.as_str()).collect();
         println!("xtask: {variable}: {}", urls.join(","));
         command.env(variable, urls.join(","));

@@ -76,12 +76,15 @@ fn listen(server: &PrivateServer, programs: &Path, port: u16) -> Result<Server> 
     })
 }
 
-/// Starts a hot standby of a private server.
+/// Starts a hot standby of a private server, whose clock can be set.
 pub(crate) fn start_standby(run_dir: &RunDir, primary: &Server) -> Result<Server> {
     let programs = programs::postgres()?;
+    let faketime = programs::faketime().context("there is no libfaketime")?;
     let server = PrivateServer {
         run_dir,
-        role: ServerRole::Regular,
+        role: ServerRole::Killed {
+            faketime: Some(&faketime),
+        },
         name: "standby",
     };
     let data = run_dir.directory(server.name)?;

@@ -67,6 +67,8 @@ fn round_trips_are_none_for_a_free_transient_lock_and_one_for_a_kept() {
     })
     .expect("commit");
     Mysql::in_transaction(&mut conn, |conn| {
+        // Prepares the statement, which is another one where the level is not known.
+        conn.lock_object(&lock)?;
         let inside = proxy.count(|| conn.lock_object(&lock).expect("ours"));
         assert_eq!(inside, 1 + transaction_check_round_trips(conn));
         Ok(())
