@@ -43,7 +43,9 @@ pub(crate) fn clusters(mariadb: Option<&'static Release>, test_arguments: &[Stri
     name("GALERA_DATABASE_URLS", galera);
     let group = nodes::group_replication(run_dir, role)?;
     name("GROUP_REPLICATION_DATABASE_URLS", group);
-    let primary = Source::Private.open(Engine::Postgres, run_dir, role)?;
+    // The standby, whose clock is set, allows as few connections as a server that is killed; its primary no more.
+    let killed = ServerRole::Killed { faketime: None };
+    let primary = Source::Private.open(Engine::Postgres, run_dir, killed)?;
     let standby = postgres::start_standby(run_dir, &primary)?;
     name("PG_STANDBY_DATABASE_URLS", vec![primary, standby]);
     let replica = nodes::source_and_replica(run_dir, mariadb.mysql_server()?, "mariadb")?;

@@ -14,10 +14,12 @@ use crate::job::{Gate, Held};
 pub(crate) struct HoldLog(BTreeMap<(Gate, i64), Held>);
 
 impl HoldLog {
-    /// Records a grant, or its renewal.
+    /// Records a grant, or its renewal, which extends nothing if its answer came after the end of the lease.
     pub(crate) fn held(&mut self, gate: Gate, held: Held) {
         let grant = self.0.entry((gate, held.fence)).or_insert(held);
-        grant.until = held.until;
+        if held.from < held.until {
+            grant.until = held.until;
+        }
     }
 
     /// Records that the slot was released, or found lost, at that time.
@@ -91,6 +93,13 @@ mod tests {
         assert_eq!(hold_log.most_at_once(Gate::Collate), 2);
         assert_eq!(hold_log.most_at_once(Gate::Queue), 0);
         assert_eq!(hold_log.grants(Gate::Collate), 2);
+    }
+
+    /// The holder was stopped until the slot was granted to another one.
+    #[test]
+    fn a_renewal_whose_answer_comes_too_late_extends_nothing() {
+        let hold_log = hold_log(&[(1, 1, 0, 100), (1, 2, 120, 220), (1, 1, 150, 150)]);
+        assert_eq!(hold_log.shared_slots(Gate::Collate), 0);
     }
 
     #[test]
