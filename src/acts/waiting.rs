@@ -240,7 +240,8 @@ impl<'a> Attempts<'a> {
 
     /// Decides after a failed attempt: returns its error if the wait ends, and `Ok` if it continues.
     pub(crate) fn failed(&mut self, error: Error) -> Result<(), Error> {
-        let resource = &self.waiting.resource;
+        let waiting = self.waiting;
+        let resource = &waiting.resource;
         if error.has_no_connection_yet() && (self.has_begun || !self.place.may_query_at_once()) {
             tracing::warn!(resource, %error, "wait continues: no connection for an attempt");
             let is_out_of_reach = error.is_out_of_reach();
@@ -254,9 +255,14 @@ impl<'a> Attempts<'a> {
             return Ok(());
         }
         if self.waiting.outlasts(&error) {
-            tracing::warn!(resource, %error, "wait continues: the database lets this connection not write yet");
+            let text = error.to_string();
             self.cause = Some(error);
             self.go_on()?;
+            tracing::warn!(
+                resource,
+                error = text,
+                "wait continues: the database lets this connection not write yet"
+            );
             self.place.refused(None);
             return Ok(());
         }

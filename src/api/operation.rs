@@ -34,8 +34,8 @@ pub mod sqlite;
 /// | `Shutdown::shut_down` | closures, guards and transactions | its argument, and the release of the slots that are left, for which it waits at least 0.5 s for a connection; `Shutdown<Async>`: no longer than the rest of its argument, or 0.5 s | what had not ended | the release waits for other writers up to SQLite's limit |
 /// | dropping a future | nothing | | | the statement that is running |
 ///
-/// `Wait::AtMost` includes waits for a table that another session has locked (`LOCK TABLES`, `ALTER TABLE`). The methods of the
-/// table without a `Wait`, except those with `try_` and `held_object_locks`, wait for it up to `lock_timeout` on PostgreSQL, and up to
+/// `Wait::AtMost` includes waits for a table that another session has locked (`LOCK TABLES`, `ALTER TABLE`). The methods above
+/// that have no `Wait`, except those with `try_` and `held_object_locks`, wait for such a table up to `lock_timeout` on PostgreSQL, and up to
 /// `lock_wait_timeout` on MySQL (a year by default) and MariaDB (a day): set it to a few seconds. On MySQL, while an `ALTER TABLE` waits for a transaction that
 /// uses a table of this crate, all methods wait up to `lock_wait_timeout`, also those with `try_` and with `Wait::AtMost`.
 ///

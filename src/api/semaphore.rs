@@ -238,7 +238,7 @@ pair! {
         /// Call it after a fail-over that may have lost grants, before the applications continue, and outside a transaction:
         /// holders of lost grants may have fences larger than those of the next holders. On PostgreSQL only [these cases] need it.
         /// Choose `by` larger than the possible difference of the two servers' clocks, plus that of any earlier `raise_fences` that
-        /// may have been lost. An hour does no harm. [`Error::FencesTooLarge`] if it is later than the year 2100.
+        /// may have been lost. An hour does no harm. [`Error::FencesTooLarge`] if fences would then pass the year 2100.
         ///
         /// [these cases]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md#after-a-fail-over
         #[doc(alias("fencing token", "failover"))]

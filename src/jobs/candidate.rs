@@ -62,8 +62,8 @@ impl<'a, L: Lender> Candidate<'a, L> {
                 }
                 Err(Error::Stopped { .. }) => break,
                 Err(error) => {
-                    // An attempt that has waited for long has reached the database since the last error.
-                    if began.elapsed() > MAX_PAUSE {
+                    // It has reached the database since the last error, unless the pool had no connection for it.
+                    if began.elapsed() > MAX_PAUSE && !error.has_no_connection_yet() {
                         self.node.succeeded();
                     }
                     self.node.survive(error).await?;

@@ -227,7 +227,7 @@ struct Inner {
     is_running: bool,
     /// The number of the loop that runs,
     current: u64,
-    /// and the largest one that any loop has had: none is used twice.
+    /// and the largest one so far: a loop that replaces another gets a new one.
     last: u64,
     /// How many loops were replaced, and still wait for an answer.
     unanswered: usize,

@@ -159,6 +159,7 @@ macro_rules! server_tests {
                 },
                 renewers_guards::{guard_outlives_a_connection_that_does_not_answer},
                 renewers_dropped::{unused_slot_that_is_locked},
+                shutdown::{shutdown_ends_although_its_connection_does_not_answer},
             }
         }
     };

@@ -15,6 +15,7 @@ use crate::renewers::{Fixture, ONE, one_hour, until};
 use crate::support::dropped::{End, LONG, poll_then_drop};
 use crate::support::engine::{BoxFuture, Engine};
 use crate::support::pools::Kind;
+use crate::support::proxy::Proxy;
 use crate::support::watch::Watch;
 
 /// Work that tells when it runs, and ends when the test says so.
@@ -166,6 +167,29 @@ pub(crate) async fn shutdown_ends_while_slots_are_locked<E: Engine, K: Kind>() {
     assert!(guards.iter().all(|guard| !guard.is_held()));
     drop((guards, other));
     // The renewers retry the release in the background.
+    fixture.until_released().await;
+    let left = shutdown.shut_down(LONG).await;
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// A connection that stays open, and does not answer, delays it no longer either.
+pub(crate) async fn shutdown_ends_although_its_connection_does_not_answer<E: Engine, K: Kind>() {
+    let fixture = Fixture::<E, K>::new().await;
+    let proxy = Proxy::to(&fixture.database.address().expect("a server"));
+    let stalling = fixture.database.by_way_of(proxy.port).expect("a server");
+    let shutdown = Shutdown::<Async>::new();
+    let renewer = SlotRenewer::new(K::pool(&*stalling, 2).await);
+    let renewer = shutdown.add_renewer(&renewer);
+    let guard = renewer.try_acquire(&ONE, &one_hour()).await;
+    let guard = guard.expect("an answer").expect("a free slot");
+    proxy.stall_at(1);
+    let ended = timeout(LONG, shutdown.shut_down(Duration::ZERO)).await;
+    let left = ended.expect("it has a limit");
+    assert!(proxy.has_stalled());
+    assert_eq!((left.slots, left.guards), (Vec::new(), 1));
+    assert!(!guard.is_held());
+    drop(guard);
+    // In the background, by another connection.
     fixture.until_released().await;
     let left = shutdown.shut_down(LONG).await;
     assert!(left.is_empty(), "{left:?}");

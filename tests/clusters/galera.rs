@@ -72,11 +72,14 @@ pub(crate) const TESTS: Tests = &[
         "settings_of_the_session_are_restored",
         settings_of_the_session_are_restored,
     ),
+];
+
+/// Afterwards there are two nodes.
+pub(crate) const LAST_TESTS: Tests = &[
     (
         "node_without_a_quorum_is_a_lost_connection",
         node_without_a_quorum_is_a_lost_connection,
     ),
-    // The last one: afterwards there are two nodes.
     (
         "locks_of_a_killed_node_are_freed",
         locks_of_a_killed_node_are_freed,
@@ -743,8 +746,13 @@ fn locks_of_a_killed_node_are_freed(nodes: &Nodes) {
             .status();
         assert!(kill.expect("kill").success());
         let free = LockRequest::new("a").wait(Wait::AtMost(Duration::from_secs(60)));
-        until_committed(1, |_| conn.with_object_lock(&free, |_| Ok(())));
-        Ok::<_, Error>(())
+        loop {
+            match conn.with_object_lock(&free, |_| Ok::<_, Error>(())) {
+                Ok(()) => return Ok(()),
+                Err(error) if error.is_connection_lost() => conn = database.on(0),
+                Err(error) => assert!(is_ended(&error), "{error:?}"),
+            }
+        }
     });
     let error = held.expect_err("its server is gone");
     assert!(!error.is_retryable(), "{error:?}");

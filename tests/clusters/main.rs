@@ -61,6 +61,9 @@ fn main() {
             add(kind, &Nodes::of(variable), replica::TESTS);
         }
     }
+    if is_asked_for("galera") {
+        add("galera", &Nodes::of(GALERA), galera::LAST_TESTS);
+    }
     for (name, test) in tests {
         if filter.as_ref().is_some_and(|part| !name.contains(part)) {
             continue;

@@ -35,9 +35,10 @@ impl Nodes {
             self.len()
         );
         for url in &self.0 {
-            await_that(|| {
+            let is_ready = is_so_within(Duration::from_secs(150), || {
                 MysqlConnection::establish(url).is_ok_and(|mut conn| number(&mut conn, &ready) == 2)
             });
+            assert!(is_ready, "{url} is no node of the cluster");
         }
     }
 

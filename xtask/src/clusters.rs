@@ -43,7 +43,7 @@ pub(crate) fn clusters(mariadb: Option<&'static Release>, test_arguments: &[Stri
     name("GALERA_DATABASE_URLS", galera);
     let group = nodes::group_replication(run_dir, role)?;
     name("GROUP_REPLICATION_DATABASE_URLS", group);
-    // The standby, whose clock is set, allows as few connections as a server that is killed; its primary no more.
+    // A standby must allow at least as many connections as its primary. That of a killed server, here for its clock, are few.
     let killed = ServerRole::Killed { faketime: None };
     let primary = Source::Private.open(Engine::Postgres, run_dir, killed)?;
     let standby = postgres::start_standby(run_dir, &primary)?;

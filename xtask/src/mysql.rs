@@ -37,8 +37,7 @@ pub(crate) fn start(programs: &MysqlServer, run_dir: &RunDir, role: ServerRole) 
     };
     programs.create_data(run_dir, server.name)?;
     let options = match role {
-        // That of the tests, where some change the server for all sessions.
-        ServerRole::Killed { faketime: None } => "--innodb-rollback-on-timeout=ON",
+        ServerRole::Crash => "--innodb-rollback-on-timeout=ON",
         _ if server.durable() => "",
         _ => NOT_DURABLE,
     };

@@ -153,11 +153,13 @@ pub(crate) enum ServerRole<'a> {
     Regular,
     /// Killed by a test with `kill -9`: it is durable, starts again, and has few connections. This library sets its clock.
     Killed { faketime: Option<&'a Path> },
+    /// The same, without a clock of its own, and with an option that one of the tests needs.
+    Crash,
 }
 
 impl ServerRole<'_> {
     pub(crate) fn is_killed(self) -> bool {
-        matches!(self, Self::Killed { .. })
+        !matches!(self, Self::Regular)
     }
 
     /// The limit on connections, if it differs from the usual one.

@@ -254,7 +254,7 @@ impl Servers {
             && first.is_private()
             && second.is_private()
         {
-            let role = ServerRole::Killed { faketime: None };
+            let role = ServerRole::Crash;
             servers.crash = Some([postgres(first, role)?, mysql(second, role)?]);
         }
         if with_crash_servers && servers.crash.is_none() {
@@ -286,7 +286,8 @@ impl Servers {
         if let Some(pgbouncer) = &self.pgbouncer {
             command.env(release::PGBOUNCER_VARIABLE, pgbouncer);
         }
-        let Some(crash) = &self.crash else {
+        // Tests of one process share them, one at a time.
+        let Some(crash) = self.crash.as_ref().filter(|_| mysql == 0) else {
             command.env(WITHOUT_CRASHES, "1");
             return;
         };

@@ -155,8 +155,10 @@ impl<C: On<Mysql>> MysqlEngine<'_, C> {
             return Ok(None);
         };
         plan.create_records(self.0).await?;
-        // Not in a transaction, which DDL would end.
-        Ok(Some(next.run(self.0).await?))
+        // Not in a transaction, which DDL would end. The record is committed without autocommit too.
+        let version = next.run(self.0).await?;
+        self.0.batch("COMMIT").await?;
+        Ok(Some(version))
     }
 
     async fn plan(&mut self) -> Result<Plan, Error> {

@@ -64,13 +64,6 @@ impl<C: On<Pg>> SemaphoreBackend for PostgresEngine<'_, C> {
         } else {
             autocommit_retry!(conn, acquire_slot(conn, Some(request), &filter).await)
         };
-        if let Err(Error::UntrackedTransaction { .. }) = &row {
-            let (name, token) = (request.semaphore.name(), &request.token);
-            let undo = self.release_unused_statement(name, token);
-            if let Err(error) = self.0.batch(&undo).await {
-                tracing::debug!(%error, "the application's transaction has failed");
-            }
-        }
         outcome(row, request.semaphore, context)
     }
 

@@ -1,6 +1,7 @@
 //! `migrate`.
 
 use crate::support::Backend;
+use crate::support::backend::MIGRATIONS;
 use crate::support::mysql::{Mysql, words};
 use crate::support::privileges::User;
 use crate::support::wrapped_backend::Wrapper;
@@ -82,4 +83,19 @@ fn large_semaphores_are_searched_by_index() {
     assert!(slot.expect("an answer").is_some(), "one is free");
     let rows = read(&mut conn) - before;
     assert!(rows < 1000, "{rows} rows and index entries");
+}
+
+/// The record of the last migration too.
+#[test]
+fn session_without_autocommit_commits_each_migration() {
+    let database = Mysql::empty();
+    let mut conn = database.connect();
+    Mysql::sql(&mut conn, "SET SESSION autocommit = 0");
+    let ran = diesel_locks::migrate(&mut conn).expect("migrated");
+    assert_eq!(ran.len(), MIGRATIONS);
+    let records = "SELECT COUNT(*) FROM __diesel_schema_migrations";
+    let committed = Mysql::number(&mut database.connect(), records);
+    assert_eq!(usize::try_from(committed).expect("a count"), MIGRATIONS);
+    let ran = diesel_locks::migrate(&mut database.connect()).expect("nothing to do");
+    assert_eq!(ran, [""; 0]);
 }

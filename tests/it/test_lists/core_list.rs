@@ -1,4 +1,4 @@
-//! The tests that run on every engine, with every user and through a pooler.
+//! The tests that run on every engine: as an unprivileged user where the engine has users, and on connections of diesel-async.
 
 /// The tests that need neither migrations nor a session of their own. They run with an unprivileged user and through
 /// a pooler too.
