@@ -737,7 +737,7 @@ fn locks_of_a_killed_node_are_freed(nodes: &Nodes) {
         .get_result::<String>(&mut holder)
         .expect("a name");
     let server = std::fs::read_to_string(&pid_file).expect(&pid_file);
-    let held = holder.with_object_lock("a", |_| {
+    let held = holder.with_object_lock("a", |_| -> Result<(), Error> {
         let mut conn = database.on(0);
         let seen = conn.try_with_object_lock("a", |_| Ok::<_, Error>(()))?;
         assert_eq!(seen, None);
