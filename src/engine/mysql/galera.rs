@@ -139,7 +139,7 @@ static RESTORE_BEGUN: LazyLock<String> = LazyLock::new(|| {
 });
 
 /// The number of conflicts with other nodes after which a request that does not wait counts the object as locked.
-const MAX_CONFLICTS: u32 = 5;
+pub(crate) const MAX_CONFLICTS: u32 = 5;
 
 const HOUR_US: i64 = 3_600_000_000;
 

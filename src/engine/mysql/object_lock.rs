@@ -10,6 +10,7 @@ use diesel::prelude::{ExpressionMethods, QueryDsl};
 use crate::engine::ending;
 use crate::engine::mysql::MysqlEngine;
 use crate::engine::mysql::execute::{MysqlError, present};
+use crate::engine::mysql::galera::MAX_CONFLICTS;
 use crate::engine::mysql::object_lock_sql::{
     self as sql, AcquireNamedLock, LOCK_BATCH, ReleaseNamedLock,
 };
@@ -75,6 +76,7 @@ impl<C: On<Mysql>> MysqlEngine<'_, C> {
         }
         // A kept row usually exists, and locking it takes one round trip. If it was missing, take the named lock first.
         let mut named_lock_first = !request.is_kept();
+        let mut conflicts = 0;
         loop {
             self.begin_by(&BEGIN).await?;
             let mut acquisition = Acquisition::new(self, request);
@@ -91,8 +93,15 @@ impl<C: On<Mysql>> MysqlEngine<'_, C> {
                 AcquireError::LimitOfServer(_) => pause(request).await,
                 // The transaction has not run the closure yet, so it can be restarted.
                 AcquireError::Failed(Error::Deadlock { source }) => {
-                    if request.is_expired() {
-                        return Err(request.timed_out(Some(source)));
+                    conflicts += 1;
+                    match request.wait {
+                        Wait::No if conflicts > MAX_CONFLICTS => {
+                            return Ok(LockOutcome::Unavailable);
+                        }
+                        Wait::AtMost(_) if request.is_expired() => {
+                            return Err(request.timed_out(Some(source)));
+                        }
+                        _ => {}
                     }
                 }
                 AcquireError::Failed(error) => return Err(error),
