@@ -1,8 +1,8 @@
 //! Waits for a turn to query, in the queue of this process, and repeats the query until a time limit.
 //!
-//! A waiter attempts to acquire every 10 to 100 ms at first. Later it reads who holds the slots, and attempts to
-//! acquire only when a slot may be free. While the holders do not change, the pause grows with the time for which they have not
-//! changed. So a wait gets at most a tenth longer, and a standby that waits for hours looks once per interval.
+//! For a second a waiter attempts to acquire every 10 to 100 ms. Then it reads who holds the slots, and attempts to acquire only
+//! when a slot may be free. The pause between two reads is a tenth of the time since the holders last changed, up to the poll
+//! interval. So a wait is prolonged by at most a tenth, and a standby that waits for hours reads once per interval.
 
 use std::pin::pin;
 use std::sync::{Arc, LazyLock};

@@ -155,9 +155,9 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
     /// | the database was out of reach when a tick was due | the tick is run when it is back, if no later tick is due by then |
     /// | between the grant of a tick and the call of `f` the database fails, or the lease ends | the slot is released, and a node runs the tick, if no later tick is due by then |
     /// | the node that was granted a tick is stopped before it calls `f` | the slot is released, and another node runs the tick, after at most a minute |
-    /// | the database's clock jumps back | all nodes wait until the clock has passed the last tick that was run, also those that start meanwhile |
+    /// | the database's clock jumps back | all nodes wait until the clock has passed the last tick that was run, also those that start meanwhile. To end this wait, call [`force_release_all`](SemaphoreExt::force_release_all), and restart the nodes that have run ticks |
     /// | nodes have different periods or offsets (a new version is rolled out) | after a grant the slot stays unavailable until that node's next tick. Then a node runs its newest tick that became due meanwhile, unless another node is granted the slot first. Ticks that were due before the grant count as run. A node may run few of its ticks, or none: give a job with a new period a new name |
-    /// | an operator calls [`force_release_all`](SemaphoreExt::force_release_all), or deletes the row of the slot | the current tick may be run again. After the database's clock was set back by a long time, call `force_release_all`, and restart the nodes that have run ticks: the next tick then starts by the new time |
+    /// | an operator calls [`force_release_all`](SemaphoreExt::force_release_all), or deletes the row of the slot | the current tick may be run again |
     /// | `f` returns an error, or panics | the slot is released, and the caller gets the error or panic: this node runs no further tick. The tick is not repeated |
     /// | an error while it waits | as in [`run_as_leader`](Self::run_as_leader) |
     ///

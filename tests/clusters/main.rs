@@ -1,8 +1,7 @@
 //! On real clusters, which `cargo xtask clusters` starts and names.
 //!
 //! `GALERA_DATABASE_URLS` and `GROUP_REPLICATION_DATABASE_URLS`: the servers of a cluster, separated by commas, whose
-//! user may create databases, which stay. `PG_STANDBY_DATABASE_URLS`: a PostgreSQL server and its hot standby;
-//! `PG_STANDBY_DATABASE_URLS_CLOCK`: the file by which libfaketime sets the clock of the standby.
+//! user may create databases, which stay. `PG_STANDBY_DATABASE_URLS`: a PostgreSQL server and its hot standby.
 //! `MARIADB_REPLICA_DATABASE_URLS` and `MYSQL_REPLICA_DATABASE_URLS`: a server and one that is to be its replica.
 
 mod galera;

@@ -1,14 +1,13 @@
 //! A hot standby of PostgreSQL.
 
 use std::cell::Cell;
-use std::fs;
 use std::thread;
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
-use diesel::sql_types::{BigInt, Bool};
+use diesel::sql_types::{BigInt, Bool, Integer};
 use diesel_locks::prelude::*;
 use diesel_locks::{
     Error, InspectExt, IsolationLevel, ListOptions, Retention, SlotRenewer, StopToken, TimerJob,
@@ -144,21 +143,37 @@ fn grants_wait_for_a_silent_standby_and_releases_do_not(nodes: &Nodes) {
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Sets the clock of the standby, in minutes from that of the machine.
-fn set_clock(standby: &mut PgConnection, minutes: i64) {
-    let variable = format!("{}_CLOCK", crate::STANDBY);
-    let file = std::env::var(&variable).unwrap_or_else(|_| {
-        panic!("{variable} is not set: run the tests with `cargo xtask clusters`")
-    });
-    fs::write(file, format!("{:+}s\n", minutes * 60)).expect("the file of the clock");
-    let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a date");
-    let seconds = i64::try_from(since_1970.as_secs()).expect("a date");
-    let now = "extract(epoch FROM clock_timestamp())";
-    let is_set = format!(
-        "SELECT 1 WHERE abs({now} - {}) < 50",
-        seconds + minutes * 60
-    );
-    await_that(|| diesel::sql_query(&is_set).execute(standby) == Ok(1));
+/// A clock for each node, by its port. Sessions that begin from now on call it in place of the server's own.
+const CLOCKS: &str = "\
+    CREATE SCHEMA clocks; \
+    CREATE TABLE clocks.clock (port integer PRIMARY KEY, ahead interval NOT NULL); \
+    CREATE FUNCTION clocks.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS \
+    'BEGIN RETURN pg_catalog.clock_timestamp() + coalesce( \
+    (SELECT ahead FROM clocks.clock WHERE port = pg_catalog.current_setting(''port'')::integer), ''0''); END'; \
+    ALTER DATABASE postgres SET search_path = clocks, pg_catalog, public";
+
+/// Sets the clock of the node with this port, in minutes from that of the machine.
+fn set_clock(primary: &mut PgConnection, port: i32, minutes: i32) {
+    let set = "INSERT INTO clocks.clock VALUES ($1, make_interval(mins => $2)) \
+               ON CONFLICT (port) DO UPDATE SET ahead = excluded.ahead";
+    diesel::sql_query(set)
+        .bind::<Integer, _>(port)
+        .bind::<Integer, _>(minutes)
+        .execute(primary)
+        .expect("set");
+}
+
+/// Makes the tables and the clocks. Returns a session of the standby, whose clock is 50 minutes behind, and its port.
+fn with_clocks(nodes: &Nodes) -> (PgConnection, i32) {
+    let mut operator = primary(nodes);
+    diesel_locks::migrate(&mut operator).expect("migrate");
+    operator.batch_execute(CLOCKS).expect("clocks");
+    let mut standby = PgConnection::establish(&nodes.url(1, "postgres")).expect("the standby");
+    let port = diesel::dsl::sql::<Integer>("current_setting('port')::integer");
+    let port = diesel::select(port).get_result(&mut standby);
+    let port = port.expect("a port");
+    set_clock(&mut operator, port, -50);
+    (standby, port)
 }
 
 /// Whether the node runs a tick within this time.
@@ -188,8 +203,8 @@ fn ticks_within(limit: Duration, nodes: &Nodes, node: usize) -> bool {
 fn fences_and_numbers_go_on_after_a_promotion(nodes: &Nodes) {
     const SEMAPHORE: Semaphore = Semaphore::from_static("promotion", 2);
 
+    let (mut standby, port) = with_clocks(nodes);
     let mut primary = primary(nodes);
-    diesel_locks::migrate(&mut primary).expect("migrate");
     let lease = || LeaseOptions::new(HOUR);
     let held = primary
         .try_acquire_slot(&SEMAPHORE, lease())
@@ -207,8 +222,6 @@ fn fences_and_numbers_go_on_after_a_promotion(nodes: &Nodes) {
         .expect("a number");
     primary.release_slot(last.clone()).expect("released");
 
-    let mut standby = PgConnection::establish(&nodes.url(1, "postgres")).expect("the standby");
-    set_clock(&mut standby, -50);
     // The release came last.
     let replayed = format!(
         "SELECT 1 FROM diesel_locks_slots WHERE name = 'promotion' AND fence = {} AND token IS NULL",
@@ -225,7 +238,9 @@ fn fences_and_numbers_go_on_after_a_promotion(nodes: &Nodes) {
             .expect("promoted")
     );
 
-    let mut conn = standby;
+    // A session that has the clock.
+    drop(standby);
+    let mut conn = PgConnection::establish(&nodes.url(1, "postgres")).expect("the new primary");
     let first = conn
         .try_acquire_slot(&SEMAPHORE, lease())
         .expect("the new primary")
@@ -272,7 +287,7 @@ fn fences_and_numbers_go_on_after_a_promotion(nodes: &Nodes) {
         !ticks_within(three_periods, nodes, 1),
         "before the last tick"
     );
-    set_clock(&mut conn, 0);
+    set_clock(&mut conn, port, 0);
     assert!(ticks_within(MINUTE, nodes, 1));
 
     // As an operator does where grants may have been lost.
@@ -285,11 +300,11 @@ fn fences_and_numbers_go_on_after_a_promotion(nodes: &Nodes) {
     assert!(second.fence() > floor, "{} after {floor}", second.fence());
 
     // With a clock that is ahead leases end early.
-    set_clock(&mut conn, 90);
+    set_clock(&mut conn, port, 90);
     let again = conn.try_acquire_slot(&SEMAPHORE, lease());
     let again = again.expect("the new primary").expect("they have ended");
     assert!(again.fence() > second.fence());
-    set_clock(&mut conn, 0);
+    set_clock(&mut conn, port, 0);
 
     // The table of locks is not replicated: it is empty, and is used again.
     let rows = diesel::select(diesel::dsl::sql::<BigInt>(

@@ -18,7 +18,6 @@ pub(crate) fn clusters(mariadb: Option<&'static Release>, test_arguments: &[Stri
     setup::prepare(Plan {
         postgres: Some(Source::Private),
         mysql: vec![mariadb.clone(), Source::Release(&MYSQL_9)],
-        faketime: true,
         ..Plan::default()
     })?;
     let tests = || {
@@ -33,8 +32,6 @@ pub(crate) fn clusters(mariadb: Option<&'static Release>, test_arguments: &[Stri
     let mut command = tests();
     command.arg("--").args(test_arguments);
     let mut name = |variable, servers: Vec<Server>| {
-        let clock = servers.iter().find_map(|it| it.clock.as_ref());
-        command.envs(clock.map(|file| (format!("{variable}_CLOCK"), file)));
         let urls: Vec<&str> = servers.iter().map(|it| it.url.as_str()).collect();
         println!("xtask: {variable}: {}", urls.join(","));
         command.env(variable, urls.join(","));
@@ -43,9 +40,7 @@ pub(crate) fn clusters(mariadb: Option<&'static Release>, test_arguments: &[Stri
     name("GALERA_DATABASE_URLS", galera);
     let group = nodes::group_replication(run_dir, role)?;
     name("GROUP_REPLICATION_DATABASE_URLS", group);
-    // A standby must allow at least as many connections as its primary. That of a killed server, here for its clock, are few.
-    let killed = ServerRole::Killed { faketime: None };
-    let primary = Source::Private.open(Engine::Postgres, run_dir, killed)?;
+    let primary = Source::Private.open(Engine::Postgres, run_dir, role)?;
     let standby = postgres::start_standby(run_dir, &primary)?;
     name("PG_STANDBY_DATABASE_URLS", vec![primary, standby]);
     let replica = nodes::source_and_replica(run_dir, mariadb.mysql_server()?, "mariadb")?;

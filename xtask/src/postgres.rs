@@ -76,15 +76,12 @@ fn listen(server: &PrivateServer, programs: &Path, port: u16) -> Result<Server> 
     })
 }
 
-/// Starts a hot standby of a private server, whose clock can be set.
+/// Starts a hot standby of a private server.
 pub(crate) fn start_standby(run_dir: &RunDir, primary: &Server) -> Result<Server> {
     let programs = programs::postgres()?;
-    let faketime = programs::faketime().context("there is no libfaketime")?;
     let server = PrivateServer {
         run_dir,
-        role: ServerRole::Killed {
-            faketime: Some(&faketime),
-        },
+        role: ServerRole::Regular,
         name: "standby",
     };
     let data = run_dir.directory(server.name)?;

@@ -153,7 +153,7 @@ pub(crate) enum ServerRole<'a> {
     Regular,
     /// Killed by a test with `kill -9`: it is durable, starts again, and has few connections. This library sets its clock.
     Killed { faketime: Option<&'a Path> },
-    /// The same, without a clock of its own, and with an option that one of the tests needs.
+    /// As `Killed`, with the clock of the machine. MySQL and MariaDB have `innodb_rollback_on_timeout`, for a test of time-outs.
     Crash,
 }
 

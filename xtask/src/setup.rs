@@ -205,12 +205,12 @@ fn missing(plan: &Plan) -> Vec<Requirement> {
         );
     }
     if plan.postgres == Some(Source::Private) {
-        let server = programs::postgres().ok();
+        let server = programs::postgres();
         require(
             Need::Postgres,
             "a PostgreSQL server (initdb, postgres, psql)",
             "postgresql",
-            server.is_some(),
+            server.is_ok(),
         );
         require(
             Need::Postgres,
@@ -218,7 +218,7 @@ fn missing(plan: &Plan) -> Vec<Requirement> {
             // Small container images install the server's package without its translations: see install.sh.
             "",
             // Unknown before there is a server, whose version they have to match.
-            server.is_none_or(|it| postgres::has_german_messages(&it)),
+            server.map_or(true, |it| postgres::has_german_messages(&it)),
         );
     }
     if plan.postgres.is_some() {

@@ -5,7 +5,7 @@ use std::env;
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -85,8 +85,11 @@ impl<R: DeserializeOwned + Send + 'static> Children<R> {
 
     /// The next event, if there is one within this time.
     pub fn next(&mut self, time: Duration) -> Option<Event<R>> {
-        // This value keeps a sender, so an error is always a time-out.
-        let message = self.messages.recv_timeout(time).ok();
+        let message = match self.messages.recv_timeout(time) {
+            Ok(message) => Some(message),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => unreachable!("this value keeps a sender"),
+        };
         if self.deadline.is_some_and(|end| Instant::now() > end) {
             self.kill();
         }

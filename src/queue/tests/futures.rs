@@ -1,11 +1,12 @@
 //! Waits that are futures: whom a release wakes, and what a dropped future leaves.
 
 use std::cell::Cell;
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll, Wake, Waker};
+
+use tokio::task::yield_now;
 
 use super::*;
 use crate::queue::line::FairShare;
@@ -207,23 +208,23 @@ impl Slots {
     async fn acquire(self) -> Held {
         let mut place = self.queues.place(NAME);
         if !place.query_first(self.max_concurrent).await {
-            poll_again().await;
+            yield_now().await;
             place.refused(Some(HOUR));
             place.join("", self.max_concurrent, PATIENT);
         }
         loop {
             place.turn(None, None).await;
             // The query is on its way, and so is its answer.
-            poll_again().await;
+            yield_now().await;
             let held = self.take();
-            poll_again().await;
+            yield_now().await;
             if let Some(held) = held {
                 place.granted();
                 return held;
             }
             place.refused(Some(HOUR));
             if place.is_first() {
-                poll_again().await;
+                yield_now().await;
                 place.join("", self.max_concurrent, PATIENT);
             }
         }
@@ -238,18 +239,6 @@ impl Drop for Held {
         free.set(free.get() + 1);
         queues.notify_released(NAME, 1, None);
     }
-}
-
-async fn poll_again() {
-    let mut polled = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut polled, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 /// No time passes for the waiters. So when a release is lost, the slot stays free.

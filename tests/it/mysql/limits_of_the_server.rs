@@ -28,7 +28,8 @@ fn assert_ended_by_the_server(error: &Error) {
     assert!(by_the_server, "{error:?}");
 }
 
-/// With `innodb_rollback_on_timeout` the end of the server's limit ends the transaction too: it begins anew.
+/// With `innodb_rollback_on_timeout`, InnoDB rolls the transaction back when `innodb_lock_wait_timeout` has passed. The method begins
+/// another transaction and waits again.
 #[test]
 fn wait_of_its_own_transaction_goes_on_where_a_time_out_ends_it() {
     let Some(server) = own_server("MYSQL") else {

@@ -69,8 +69,8 @@ pub(crate) struct Run {
     /// A program that makes another node the primary. Group Replication needs none.
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) switch_over: Option<PathBuf>,
-    /// A file with the offset of the server's clock, which libfaketime reads. One for each node, in the order of their URLs.
-    /// PostgreSQL needs none.
+    /// The file from which libfaketime reads the offset of the server's clock. Give one file for each node, in the order of the
+    /// URLs. Not for PostgreSQL.
     #[arg(long, value_name = "FILE")]
     pub(crate) clock: Vec<PathBuf>,
     /// libfaketime, for SQLite: there the workers have the database's clock.
