@@ -2,14 +2,12 @@
 
 pub(crate) mod administration;
 pub(crate) mod cancel_guard;
+pub mod closures;
 pub(crate) mod draw;
 pub(crate) mod events;
-pub(crate) mod holding;
-pub(crate) mod lists;
 pub(crate) mod object_lock;
 pub(crate) mod slot;
 pub(crate) mod slot_attempts;
 pub(crate) mod slot_queue;
 pub(crate) mod transaction;
 pub(crate) mod waiting;
-pub(crate) mod work;

@@ -1,7 +1,5 @@
 //! What an application calls. `lib.rs` says where the other public types are.
 
-#[cfg(feature = "_async")]
-pub mod closures;
 pub(crate) mod inspect;
 #[cfg(feature = "_pool")]
 pub(crate) mod lock_pool;

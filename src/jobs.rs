@@ -4,8 +4,7 @@
 pub(crate) mod candidate;
 pub(crate) mod guard;
 pub(crate) mod renewer;
-pub(crate) mod timer_job;
-pub(crate) mod timer_node;
+pub(crate) mod timer;
 
 use std::time::Duration;
 

@@ -205,7 +205,7 @@ pub mod prelude {
 }
 
 #[cfg(feature = "_async")]
-pub use crate::api::closures;
+pub use crate::acts::closures;
 pub use crate::api::{migrations, operation};
 pub use crate::error::limits;
 
@@ -252,7 +252,7 @@ pub use crate::{
     api::shutdown::{Shutdown, Unfinished},
     api::slot_guard::{ActiveSlot, SlotGuard},
     api::slot_renewer::SlotRenewer,
-    jobs::timer_job::TimerJob,
+    jobs::timer::TimerJob,
     pools::lender::{Blocking, Pool, Style},
     rt::stop_token::{StopOnDrop, StopToken},
 };

@@ -3,6 +3,7 @@
 pub(crate) mod lender;
 pub(crate) mod object_waits;
 pub(crate) mod slot_waits;
+pub(crate) mod transactions;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex};

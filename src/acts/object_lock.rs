@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::acts::cancel_guard::{CancelGuard, unless_dropped};
+use crate::acts::closures::Work;
 use crate::acts::events;
 use crate::acts::transaction::{begin_savepoint, commit_or_rollback, outside};
 use crate::acts::waiting::answer_in_time;
-use crate::acts::work::Work;
 use crate::engine::ending::roll_back;
 use crate::engine::{Engine, HasEngine};
 use crate::link::depth::depth;

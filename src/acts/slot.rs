@@ -1,19 +1,25 @@
-//! Acquires slots, for a lease or for one transaction.
+//! Acquires slots, for a lease or for one transaction; renews, releases and pins those that are held.
+
+use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
 use crate::acts::cancel_guard::CancelGuard;
+use crate::acts::closures::Work;
 use crate::acts::events::SlotRequest;
-use crate::acts::holding;
 use crate::acts::slot_attempts::{NO_WAIT, RetryBudget, acquire, begin_with_slot};
-use crate::acts::slot_queue::{NotifyOnDrop, Pace, poll_until, wait_for_turn};
-use crate::acts::transaction::{commit_or_rollback, roll_back_stopped};
+use crate::acts::slot_queue::{self, NotifyOnDrop, Pace, poll_until, wait_for_turn};
+use crate::acts::transaction::{
+    assert_in_transaction, assert_open_if_in_transaction, commit_or_rollback, roll_back_stopped,
+};
 use crate::acts::waiting::Waiting;
-use crate::acts::work::Work;
+use crate::engine::slots::Expiry;
 use crate::engine::{Engine, HasEngine};
+use crate::error::NameKind;
 use crate::link::depth::depth;
 use crate::rt::caught;
-use crate::{Error, LeaseOptions, Semaphore, Slot, Wait};
+use crate::values::lease;
+use crate::{Error, LeaseOptions, LeaseState, Semaphore, Slot, Wait};
 
 /// Leases a slot to this token without waiting; `None` when none is free. After an error it may have been granted.
 pub(crate) async fn try_acquire(
@@ -135,7 +141,7 @@ impl Acquire for Lease<'_> {
     ) -> Result<Option<Slot>, Error> {
         let slot = acquire(engine, semaphore, self.0, Uuid::new_v4(), budget).await?;
         if let (Some(slot), Err(stopped)) = (&slot, waiting.check_stop()) {
-            if let Err(error) = release_unused(engine, slot).await {
+            if let Err(error) = release_stopped(engine, slot).await {
                 tracing::warn!(semaphore = semaphore.name(), %error, "slot not released: its lease ends");
             }
             return Err(stopped);
@@ -145,10 +151,10 @@ impl Acquire for Lease<'_> {
 }
 
 /// Releases the slot, also if the future is dropped.
-async fn release_unused(engine: &mut dyn Engine, slot: &Slot) -> Result<(), Error> {
+async fn release_stopped(engine: &mut dyn Engine, slot: &Slot) -> Result<(), Error> {
     let mut guard = CancelGuard::new(engine)?;
     guard.release_slot_of(&slot.semaphore, slot.token);
-    let released = caught(holding::release_unused(&mut *guard, slot)).await;
+    let released = caught(release_unused(&mut *guard, slot)).await;
     guard.finish_with(released)
 }
 
@@ -178,5 +184,67 @@ impl Acquire for Hold {
             return Err(stopped);
         }
         Ok(Some(()))
+    }
+}
+
+/// The common case comes first.
+const STATES: [(Expiry, LeaseState); 2] = [
+    (Expiry::Unexpired, LeaseState::Unexpired),
+    (Expiry::IncludeExpired, LeaseState::Expired),
+];
+
+pub(crate) async fn renew(
+    engine: &mut dyn Engine,
+    slot: &mut Slot,
+    duration: Duration,
+) -> Result<LeaseState, Error> {
+    let lease_us = lease::micros(duration)?;
+    NameKind::Semaphore.check(&slot.semaphore)?;
+    assert_open_if_in_transaction(engine).await?;
+    for (expiry, state) in STATES {
+        let started = Instant::now();
+        if engine.renew_one(slot, lease_us, expiry).await? > 0 {
+            slot.deadline = started + duration.saturating_sub(engine.clock_resolution());
+            return Ok(state);
+        }
+    }
+    Err(lost(slot))
+}
+
+pub(crate) async fn release(engine: &mut dyn Engine, slot: &Slot) -> Result<LeaseState, Error> {
+    NameKind::Semaphore.check(&slot.semaphore)?;
+    assert_open_if_in_transaction(engine).await?;
+    for (expiry, state) in STATES {
+        if engine.release(slot, expiry).await? > 0 {
+            if depth(engine.status())? == 0 {
+                slot_queue::notify_released(&slot.semaphore, 1, Some(slot.number));
+            }
+            return Ok(state);
+        }
+    }
+    Err(lost(slot))
+}
+
+pub(crate) async fn release_unused(engine: &mut dyn Engine, slot: &Slot) -> Result<(), Error> {
+    if engine.release_unused(slot).await? > 0 && depth(engine.status())? == 0 {
+        slot_queue::notify_released(&slot.semaphore, 1, Some(slot.number));
+    }
+    Ok(())
+}
+
+pub(crate) async fn pin(engine: &mut dyn Engine, slot: &Slot) -> Result<(), Error> {
+    assert_in_transaction(engine, "pin_slot").await?;
+    NameKind::Semaphore.check(&slot.semaphore)?;
+    if engine.pin(slot).await? {
+        Ok(())
+    } else {
+        Err(lost(slot))
+    }
+}
+
+pub(crate) fn lost(slot: &Slot) -> Error {
+    Error::SlotLost {
+        semaphore: slot.semaphore.clone(),
+        number: slot.number,
     }
 }

@@ -1,18 +1,21 @@
 //! Runs a closure in a transaction of this crate, ends the transaction, and runs the closure again after an error that a retry
 //! may cure. Refuses what must not, or must, be in a transaction.
 
+use std::ops::ControlFlow;
 use std::panic::resume_unwind;
 use std::thread;
+use std::time::Duration;
 
 use crate::acts::cancel_guard::CancelGuard;
+use crate::acts::closures::{RepeatedWork, Work};
 use crate::acts::events;
-use crate::acts::work::{RepeatedWork, Work};
 use crate::engine::ending::{aborted, commit_error, roll_back, roll_back_from};
 use crate::engine::{Engine, HasEngine, active_isolation};
 use crate::link::depth::{RunningClosure, counted, depth, ended_in_closure, mark_broken};
 use crate::rt::{self, caught};
 use crate::values::retry_policy::{Attempts, RetryReason};
-use crate::{Error, IsolationLevel, RetryPolicy, TransactionError, TransactionOptions};
+use crate::values::transaction_options::Access;
+use crate::{Error, IsolationLevel, TransactionError, TransactionOptions};
 
 /// Runs the closure in the open transaction or savepoint, and commits it or rolls it back. Calls `ended` after its end, also
 /// when the closure panics.
@@ -48,53 +51,95 @@ where
     for<'r> F: RepeatedWork<&'r mut C, Result<T, E>>,
     E: TransactionError<Via>,
 {
-    let retry = transaction.retry.unwrap_or(RetryPolicy::max_attempts(1));
-    retry.validate()?;
+    let mut attempts = Attempts::new(transaction.retry, false)?;
+    loop {
+        match attempt(conn, &transaction, &mut attempts, &mut work).await? {
+            ControlFlow::Break(value) => return Ok(value),
+            ControlFlow::Continue(pause) => rt::pause(pause).await,
+        }
+    }
+}
+
+/// Runs the closure in a transaction once. Returns the pause before the next attempt, if there is one: with another connection
+/// after this one was lost.
+pub(crate) async fn attempt<C, T, E, F, Via>(
+    conn: &mut C,
+    transaction: &TransactionOptions,
+    attempts: &mut Attempts,
+    work: &mut F,
+) -> Result<ControlFlow<T, Duration>, E>
+where
+    C: HasEngine,
+    for<'r> F: RepeatedWork<&'r mut C, Result<T, E>>,
+    E: TransactionError<Via>,
+{
     let mut engine = C::engine(conn)?;
-    engine.validate(&transaction)?;
+    engine.validate(transaction)?;
     let reason = "its isolation level is set, and its earlier statements can't be retried; \
                   Diesel's transaction opens a savepoint";
     outside(&mut *engine, "run_transaction", reason)?;
     drop(engine);
-    let mut attempts = Attempts::new(retry);
-    loop {
-        let number = attempts.number();
-        let failed = match run_once(conn, &transaction, &mut work).await {
-            Ok(value) => return Ok(value),
-            Err(failed) => failed,
-        };
-        let reason = match &failed {
-            TransactionFailure::Transaction(error) => RetryReason::from_crate_error(error),
-            TransactionFailure::Closure(error) | TransactionFailure::ClosureAfterEnd(error) => {
-                error.database_error().and_then(RetryReason::find)
-            }
-        };
-        // A connection whose rollback failed can't retry.
-        let Ok(mut engine) = C::engine(conn) else {
-            return Err(failed.into_error());
-        };
-        let usable = depth(engine.status()).is_ok_and(|depth| depth == 0);
-        if let TransactionFailure::ClosureAfterEnd(_) = &failed
-            && let Some(reason) = reason.filter(|reason| retry.applies_to(*reason))
-            && usable
-            && !engine.may_end_transactions(reason).await.unwrap_or(false)
-        {
-            let reason = format!(
-                "it had ended before its closure failed ({reason}), and the writes of the closure may be committed"
-            );
-            return Err(aborted(reason, None).into());
+    let failed = match run_once(conn, transaction, work).await {
+        Ok(value) => return Ok(ControlFlow::Break(value)),
+        Err(failed) => failed,
+    };
+    let reason = match &failed {
+        TransactionFailure::Transaction(error) => RetryReason::from_crate_error(error),
+        TransactionFailure::Closure(error) | TransactionFailure::ClosureAfterEnd(error) => {
+            error.database_error().and_then(RetryReason::find)
         }
-        let pause = reason
-            .filter(|_| usable)
-            .and_then(|reason| Some((reason, attempts.pause_after(reason)?)));
-        let Some((reason, pause)) = pause else {
-            return Err(failed.into_error());
-        };
-        engine.prepare_retry();
-        drop(engine);
-        events::record_retry(reason, number, pause);
-        rt::pause(pause).await;
+    };
+    let applies = |reason: &RetryReason| match reason {
+        RetryReason::ReadOnly if transaction.access == Some(Access::ReadOnly) => false,
+        reason => attempts.are_made_after(*reason),
+    };
+    let Some(reason) = reason.filter(applies) else {
+        return Err(failed.into_error());
+    };
+    // A wrapper that has changed its inner connection.
+    let Ok(mut engine) = C::engine(conn) else {
+        return Err(failed.into_error());
+    };
+    let engine = &mut *engine;
+    let usable = depth(engine.status()).is_ok_and(|depth| depth == 0);
+    let is_replaced = matches!(reason, RetryReason::ConnectionLost | RetryReason::ReadOnly);
+    let repeatable = match &failed {
+        // On a connection whose rollback failed nothing can be run again.
+        _ if !usable => attempts.on_a_pool,
+        TransactionFailure::Transaction(_) => true,
+        // That of another connection, on which the closure may have committed.
+        _ if reason == RetryReason::ConnectionLost => false,
+        TransactionFailure::Closure(_) => true,
+        TransactionFailure::ClosureAfterEnd(_) => {
+            let may_end =
+                !is_replaced && engine.may_end_transactions(reason).await.unwrap_or(false);
+            if !may_end {
+                let reason = format!(
+                    "it had ended before its closure failed ({reason}), and the writes of the closure may be committed"
+                );
+                return Err(aborted(reason, None).into());
+            }
+            true
+        }
+    };
+    if repeatable && (is_replaced || !usable) {
+        mark_broken(engine.status());
     }
+    let Some(pause) = repeatable.then(|| pause(attempts, reason)).flatten() else {
+        return Err(failed.into_error());
+    };
+    if usable && !is_replaced {
+        engine.prepare_retry();
+    }
+    Ok(ControlFlow::Continue(pause))
+}
+
+/// The pause before the next attempt, if there is one.
+pub(crate) fn pause(attempts: &mut Attempts, reason: RetryReason) -> Option<Duration> {
+    let number = attempts.number();
+    let pause = attempts.pause()?;
+    events::record_retry(reason, number, pause);
+    Some(pause)
 }
 
 pub(crate) async fn run_once<C, T, E, F>(

@@ -1,7 +1,7 @@
 //! What is held: the methods on connections for an operator.
 
+use crate::acts::administration;
 use crate::acts::cancel_guard::unless_dropped;
-use crate::acts::lists;
 use crate::api::pair::pair;
 use crate::values::held_object_lock::most_urgent;
 use crate::values::list_options;
@@ -112,7 +112,7 @@ pair! {
         /// [`purge_slots`](crate::SemaphoreExt::purge_slots) removes them. The method reads all slots of the listed semaphores.
         #[doc(alias("list"))]
         fn semaphores(options: &ListOptions) -> Result<Vec<SemaphoreInfo>, Error> {
-            |engine| unless_dropped!(engine, |engine| lists::semaphores(engine, options))
+            |engine| unless_dropped!(engine, |engine| administration::list_semaphores(engine, options))
         }
 
         /// Lists the held leased slots of the selected semaphores, ordered by name and number.
@@ -125,7 +125,7 @@ pair! {
         /// [limit](ListOptions::limit) of held slots is reached: in a table with many slots select some semaphores by a filter.
         #[doc(alias("holders", "owners", "list"))]
         fn held_slots(options: &ListOptions) -> Result<Vec<SlotInfo>, Error> {
-            |engine| unless_dropped!(engine, |engine| lists::held_slots(engine, options))
+            |engine| unless_dropped!(engine, |engine| administration::list_held(engine, options))
         }
 
         /// Lists the sequences from which a number was drawn, ordered by name and key, with their last numbers.
@@ -134,7 +134,7 @@ pair! {
         /// sequences: select some by a filter.
         #[doc(alias("list"))]
         fn sequences(options: &ListOptions) -> Result<Vec<SequenceInfo>, Error> {
-            |engine| unless_dropped!(engine, |engine| lists::sequences(engine, options))
+            |engine| unless_dropped!(engine, |engine| administration::list_sequences(engine, options))
         }
     }
 }

@@ -1,5 +1,7 @@
 //! [`LockPool`].
 
+#[cfg(feature = "r2d2")]
+use std::future::ready;
 use std::sync::Arc;
 
 #[cfg(feature = "r2d2")]
@@ -10,18 +12,19 @@ use crate::AsyncPool;
 #[cfg(feature = "_async_pool")]
 use crate::acts::cancel_guard::counted;
 #[cfg(feature = "r2d2")]
-use crate::acts::work;
+use crate::acts::closures;
 #[cfg(feature = "_async_pool")]
-use crate::api::closures::SendWork;
+use crate::acts::closures::{RepeatedSendWork, SendWork};
 #[cfg(feature = "_async_pool")]
 use crate::link::Link;
 #[cfg(feature = "r2d2")]
 use crate::pools::lender::r2d2::R2d2Pool;
 use crate::pools::object_waits::{self, ObjectWait, Shared};
 use crate::pools::slot_waits;
+use crate::pools::transactions;
 use crate::rt::activity::Activity;
 use crate::rt::stop_token::StopToken;
-use crate::{Error, LockRequest, Pool, Semaphore, Wait};
+use crate::{Error, LockRequest, Pool, Semaphore, TransactionError, TransactionOptions, Wait};
 #[cfg(feature = "r2d2")]
 use crate::{ObjectLockExt, SemaphoreExt};
 
@@ -64,9 +67,10 @@ use crate::{ObjectLockExt, SemaphoreExt};
 /// | `bb8`, `deadpool` | an `AsyncPool` | return futures, which are `Send` ([example](crate#in-tests)) | `async`, with a `&mut` of the pool's connection |
 ///
 /// Transactions, closures and their errors are those of the methods of a connection outside a transaction (in a savepoint, on a
-/// connection that `begin_test_transaction` has left in one). A closure gets the connection that holds the lock or slot; a call of
+/// connection that `begin_test_transaction` has left in one, unless the method is `run_transaction`). A closure gets the connection that holds the lock or slot; a call of
 /// the `LockPool` in it takes another one, and may wait for what the closure holds until its time is up. A closure is run once: to
-/// retry after a deadlock, call the method again while [`Error::is_retryable`] is true. Clones share their queues.
+/// retry after a deadlock, call the method again while [`Error::is_retryable`] is true. `run_transaction`, which neither locks nor
+/// waits for locks, retries by a [`RetryPolicy`](crate::RetryPolicy), also after a lost connection. Clones share their queues.
 ///
 /// # Waiting for object locks
 ///
@@ -185,7 +189,7 @@ impl<C: SemaphoreExt + ObjectLockExt + R2D2Connection + 'static> LockPool<R2d2Po
         let _active = self.activity.begin();
         let wait = ObjectWait::new(&self.shared, self.stop.as_ref(), request.into())?;
         let mut held = C::block_on(object_waits::begin(&self.shared, &wait))?;
-        C::block_on(held.run(work::blocking(&mut Some(f))))
+        C::block_on(held.run(closures::blocking(&mut Some(f))))
     }
 
     /// Runs `f` in a transaction that holds a slot, and commits it. Waits without a connection while no slot is free.
@@ -201,7 +205,7 @@ impl<C: SemaphoreExt + ObjectLockExt + R2D2Connection + 'static> LockPool<R2d2Po
         let _active = self.activity.begin();
         let stop = self.stop.as_ref();
         let mut held = C::block_on(slot_waits::begin(&self.shared, stop, semaphore, wait))?;
-        C::block_on(held.run(work::blocking(&mut Some(f))))
+        C::block_on(held.run(closures::blocking(&mut Some(f))))
     }
 
     /// Runs `f` in a transaction that holds a slot, and commits it. Returns `None`, and does not call `f`, when no slot is free:
@@ -221,7 +225,36 @@ impl<C: SemaphoreExt + ObjectLockExt + R2D2Connection + 'static> LockPool<R2d2Po
         let Some(mut held) = C::block_on(held)? else {
             return Ok(None);
         };
-        C::block_on(held.run(work::blocking(&mut Some(f)))).map(Some)
+        C::block_on(held.run(closures::blocking(&mut Some(f)))).map(Some)
+    }
+
+    /// Runs `f` in a transaction on a connection of the pool, as [`run_transaction`](crate::TransactionExt::run_transaction). With a
+    /// [`RetryPolicy`](crate::RetryPolicy) it also runs the transaction again, on another connection, when the connection is lost
+    /// before COMMIT, as in a fail-over, or the server has become [read-only](Error::ReadOnly); and, after that, when the pool has
+    /// no connection within its time-out. Borrows no connection between two attempts.
+    ///
+    /// `f` must not commit: after COMMIT as text, `CREATE TABLE` on MySQL and MariaDB, or COMMIT on a second connection this
+    /// crate can't see on a lost connection that writes are committed, and runs `f` again.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run_transaction`](crate::TransactionExt::run_transaction); [`Error::Pool`] when the pool has no connection within
+    /// its time-out, or within [`max_elapsed`](crate::RetryPolicy::max_elapsed) of the call; [`Error::Stopped`] after a stop, before
+    /// an attempt.
+    #[doc(alias("failover", "reconnect"))]
+    pub fn run_transaction<T, E, F, Via>(
+        &self,
+        transaction: TransactionOptions,
+        mut f: F,
+    ) -> Result<T, E>
+    where
+        F: FnMut(&mut C) -> Result<T, E>,
+        E: TransactionError<Via>,
+    {
+        let _active = self.activity.begin();
+        let work = |conn: &mut C| ready(f(conn));
+        let (connections, stop) = (&self.shared.connections, self.stop.as_ref());
+        C::block_on(transactions::run(connections, stop, transaction, work))
     }
 }
 
@@ -289,6 +322,31 @@ impl<P: AsyncPool> LockPool<P> {
             };
             let done = <P::Connection as Link>::droppable(held.run(f)).await;
             done.map(Some)
+        })
+    }
+
+    /// Runs `f` in a transaction on a connection of the pool, and again on another one if it is lost: as `run_transaction` on
+    /// r2d2's pool.
+    pub fn run_transaction<T, E, F, Via>(
+        &self,
+        transaction: TransactionOptions,
+        f: F,
+    ) -> impl Future<Output = Result<T, E>> + Send
+    where
+        for<'r> F: RepeatedSendWork<&'r mut P::Connection, Result<T, E>>,
+        T: Send,
+        E: TransactionError<Via> + Send,
+    {
+        let (connections, stop) = (&self.shared.connections, self.stop.as_ref());
+        let work = <P::Connection as Link>::droppable(transactions::run(
+            connections,
+            stop,
+            transaction,
+            f,
+        ));
+        counted(&self.activity, async move {
+            let _active = self.activity.begin();
+            work.await
         })
     }
 }

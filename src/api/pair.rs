@@ -57,7 +57,7 @@ macro_rules! pair {
                     $(let $call_converted = $call_conversion;)*
                     let $conn = self;
                     let mut closure = Some($f);
-                    let $f = crate::acts::work::blocking(&mut closure);
+                    let $f = crate::acts::closures::blocking(&mut closure);
                     Self::block_on(async { $call_act })
                 }
             )*)?

@@ -11,12 +11,11 @@ use diesel::r2d2::R2D2Connection;
 
 #[cfg(feature = "r2d2")]
 use crate::SemaphoreExt;
-use crate::acts::work::RepeatedWork;
 #[cfg(feature = "_async_pool")]
-use crate::api::closures::RepeatedSendWork;
+use crate::acts::closures::RepeatedSendWork;
+use crate::acts::closures::RepeatedWork;
 use crate::jobs::candidate::Candidate;
-use crate::jobs::timer_job::TimerJob;
-use crate::jobs::timer_node::TimerNode;
+use crate::jobs::timer::{TimerJob, TimerNode};
 use crate::pools::lender::Style;
 #[cfg(feature = "r2d2")]
 use crate::pools::lender::r2d2::R2d2Pool;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::acts::cancel_guard::unless_dropped;
-use crate::acts::{administration, holding, slot as acquire};
+use crate::acts::{administration, slot as slots};
 use crate::api::pair::pair;
 use crate::{Error, LeaseOptions, LeaseState, Semaphore, Slot, Wait};
 
@@ -98,7 +98,7 @@ pair! {
         /// [others](crate::Error#errors-by-method).
         #[doc(alias("with_permit", "concurrency limit"))]
         fn with_slot(semaphore: &Semaphore, wait: Wait; f) -> Result<T, E> {
-            |conn| acquire::with_slot(conn, semaphore, wait, f).await
+            |conn| slots::with_slot(conn, semaphore, wait, f).await
         }
 
         /// Runs `f` in a transaction that holds a slot, or returns `None` when no slot is free.
@@ -106,7 +106,7 @@ pair! {
         /// Otherwise as [`with_slot`](Self::with_slot). When slots are held by transactions, it takes about 30 ms to return `None`.
         #[doc(alias("try_with_permit", "try_acquire"))]
         fn try_with_slot(semaphore: &Semaphore; f) -> Result<Option<T>, E> {
-            |conn| acquire::try_with_slot(conn, semaphore, f).await
+            |conn| slots::try_with_slot(conn, semaphore, f).await
         }
     }
 
@@ -119,7 +119,7 @@ pair! {
         /// After a lost connection a slot may have been granted: it stays held until its lease ends.
         #[doc(alias("try_acquire", "try_acquire_permit", "lease"))]
         fn try_acquire_slot(semaphore: &Semaphore, lease: LeaseOptions) -> Result<Option<Slot>, Error> {
-            |engine| acquire::try_acquire(engine, semaphore, &lease, Uuid::new_v4()).await
+            |engine| slots::try_acquire(engine, semaphore, &lease, Uuid::new_v4()).await
         }
 
         /// Leases a slot, and waits while all slots are held.
@@ -135,7 +135,7 @@ pair! {
         /// outside a transaction.
         #[doc(alias("acquire", "acquire_permit", "lease", "lock"))]
         fn acquire_slot(semaphore: &Semaphore, lease: LeaseOptions, wait: Wait) -> Result<Slot, Error> {
-            |engine| acquire::acquire_timeout(engine, semaphore, &lease, wait).await
+            |engine| slots::acquire_timeout(engine, semaphore, &lease, wait).await
         }
 
         /// Renews the lease: it now expires `duration` after this call. Returns whether the previous lease had expired.
@@ -153,7 +153,7 @@ pair! {
         /// been renewed.
         #[doc(alias("refresh", "extend", "heartbeat", "keepalive", "keep_alive"))]
         fn renew_slot(slot: &mut Slot, duration: Duration) -> Result<LeaseState, Error> {
-            |engine| unless_dropped!(engine, |engine| holding::renew(engine, slot, duration))
+            |engine| unless_dropped!(engine, |engine| slots::renew(engine, slot, duration))
         }
 
         /// Releases the slot. Returns whether its lease had expired.
@@ -167,7 +167,7 @@ pair! {
         #[doc(alias("unlock", "free"))]
         fn release_slot(slot: impl Borrow<Slot>) -> Result<LeaseState, Error> {
             let slot = slot.borrow().clone();
-            |engine| unless_dropped!(engine, |engine| holding::release(engine, &slot))
+            |engine| unless_dropped!(engine, |engine| slots::release(engine, &slot))
         }
 
         /// Releases all leased slots of one semaphore, whatever their tokens. Returns how many were held. For an operator.
@@ -200,7 +200,7 @@ pair! {
         /// [Others](crate::Error#errors-by-method).
         #[doc(alias("fence", "fencing token", "ensure_slot", "check_lease"))]
         fn pin_slot(slot: &Slot) -> Result<(), Error> {
-            |engine| unless_dropped!(engine, |engine| holding::pin(engine, slot))
+            |engine| unless_dropped!(engine, |engine| slots::pin(engine, slot))
         }
 
         /// Creates the slots of these semaphores, and excludes them from [`purge_slots`](Self::purge_slots).

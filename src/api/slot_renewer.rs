@@ -8,7 +8,7 @@ use diesel::r2d2::R2D2Connection;
 #[cfg(feature = "r2d2")]
 use crate::SemaphoreExt;
 #[cfg(feature = "_async_pool")]
-use crate::api::closures::SendWork;
+use crate::acts::closures::SendWork;
 use crate::api::slot_guard::SlotGuard;
 use crate::jobs::renewer::Renewer;
 #[cfg(feature = "r2d2")]

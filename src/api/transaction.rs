@@ -4,9 +4,9 @@ use std::future::ready;
 
 #[cfg(feature = "_async")]
 use crate::acts::cancel_guard::unless_dropped;
-use crate::acts::transaction::run_attempts;
 #[cfg(feature = "_async")]
-use crate::api::closures::RepeatedSendWork;
+use crate::acts::closures::RepeatedSendWork;
+use crate::acts::transaction::run_attempts;
 #[cfg(feature = "_async")]
 use crate::engine::HasAsyncEngine;
 use crate::engine::HasBlockingEngine;
@@ -99,7 +99,8 @@ pub trait TransactionExt: HasBlockingEngine {
     /// - The error of BEGIN or COMMIT as an [`Error`](crate::Error): [`OutcomeUnknown`](crate::Error::OutcomeUnknown) if the
     ///   connection was lost during COMMIT, which is never retried. After another error of which
     ///   [`is_connection_lost`](crate::Error::is_connection_lost) is true nothing is committed: run the transaction again on
-    ///   another connection.
+    ///   another connection. `LockPool::run_transaction` does so with a
+    ///   [`RetryPolicy`](crate::RetryPolicy).
     ///
     /// [Guarantees]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/guarantees.md#transactions
     #[doc(alias("retry", "build_transaction", "deadlock", "serializable"))]

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::acts::{events, holding};
+use crate::acts::{events, slot};
 pub(crate) use crate::engine::slots::ReleaseKind;
 use crate::rt::activity::Active;
 use crate::rt::alarm::call_at;
@@ -95,7 +95,7 @@ impl Held {
         if self.is_held() {
             Ok(())
         } else {
-            Err(holding::lost(&self.slot))
+            Err(slot::lost(&self.slot))
         }
     }
 
@@ -106,7 +106,7 @@ impl Held {
         renewer.remove(&self.slot);
         if self.mark_released().is_none() {
             // Released by `release_guards`.
-            return Err(holding::lost(&self.slot));
+            return Err(slot::lost(&self.slot));
         }
         let mut later = ReleaseLater(Some(self));
         let released = renewer.release(&self.slot).await;

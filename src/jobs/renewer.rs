@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 use crate::acts::cancel_guard::{counted, unless_dropped};
-use crate::acts::holding;
+use crate::acts::slot;
 use crate::acts::slot_queue::{Pace, begin_wait};
 use crate::engine::HasEngine;
 use crate::error::limits::{LONGEST_POLL_INTERVAL, SHORTEST_POLL_INTERVAL};
@@ -309,7 +309,7 @@ impl<L: Lender> Renew for Shared<L> {
         Box::pin(L::drive(async move {
             let mut conn = self.lend(self.connections.pool().timeout()).await?;
             let mut engine = L::Connection::engine(&mut conn)?;
-            let released = unless_dropped!(&mut *engine, |engine| holding::release(engine, slot));
+            let released = unless_dropped!(&mut *engine, |engine| slot::release(engine, slot));
             discard_if_unusable(&mut *engine, released)
         }))
     }

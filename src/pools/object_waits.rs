@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::acts::cancel_guard::{CancelGuard, unless_dropped};
+use crate::acts::closures::Work;
 use crate::acts::events;
 use crate::acts::object_lock;
 use crate::acts::transaction::{commit_or_rollback, roll_back_stopped};
 use crate::acts::waiting::{Answer, Attempts, Waiting};
-use crate::acts::work::Work;
 use crate::engine::HasEngine;
 use crate::error::limits::LONGEST_WAIT;
 use crate::pools::lender::Lender;
@@ -203,7 +203,7 @@ mod tests {
 
     use super::*;
     use crate::StopToken;
-    use crate::acts::work::blocking;
+    use crate::acts::closures::blocking;
     use crate::link::depth::mark_broken;
     use crate::rt::block_on;
 

@@ -2,6 +2,7 @@
 //! `acts::slot_queue`, and when in `queue`.
 
 use crate::acts::cancel_guard::CancelGuard;
+use crate::acts::closures::Work;
 use crate::acts::events::SlotRequest;
 use crate::acts::slot::{Acquire, Hold, Lease};
 use crate::acts::slot_attempts::{NO_WAIT, RetryBudget};
@@ -10,7 +11,6 @@ use crate::acts::slot_queue::{
 };
 use crate::acts::transaction::commit_or_rollback;
 use crate::acts::waiting::{Answer, Attempt, Attempts, Waiting};
-use crate::acts::work::Work;
 use crate::engine::HasEngine;
 use crate::link::depth::depth;
 use crate::pools::lender::Lender;

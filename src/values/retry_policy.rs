@@ -12,8 +12,9 @@ use crate::rt::backoff;
 ///
 /// A transaction is retried after a deadlock, after a serialization failure (at COMMIT too), after SQLite's `database is locked`,
 /// and, with [`retry_lock_timeouts`](Self::retry_lock_timeouts), after a lock time-out: [all
-/// errors](crate::Error#time-outs-and-retries). Not after a lost connection, on which nothing can be run again: call the method
-/// with another connection ([`Error::is_connection_lost`](crate::Error::is_connection_lost)).
+/// errors](crate::Error#time-outs-and-retries). After the loss of its connection before COMMIT
+/// ([`Error::is_connection_lost`](crate::Error::is_connection_lost)), and on a server that has become read-only, only
+/// `LockPool::run_transaction` retries it, on another connection.
 ///
 /// Before a retry the method sleeps for a random time up to a limit, which starts at 10 ms and doubles with each retry up to 1 s.
 ///
@@ -48,7 +49,8 @@ impl RetryPolicy {
         }
     }
 
-    /// Starts no attempt later than this time after the first attempt started. A running attempt is not interrupted.
+    /// Starts no attempt later than this time after the first attempt started, or, on a `LockPool`, after the call. A running attempt
+    /// is not interrupted.
     #[must_use]
     #[doc(alias("timeout", "deadline"))]
     pub const fn max_elapsed(mut self, time: Duration) -> Self {
@@ -70,19 +72,6 @@ impl RetryPolicy {
     pub const fn retry_lock_timeouts(mut self) -> Self {
         self.lock_timeouts = true;
         self
-    }
-
-    pub(crate) fn validate(&self) -> Result<(), Error> {
-        if self.max_attempts == 0 {
-            let attempts = self.max_attempts;
-            return Err(Error::InvalidRetry { attempts });
-        }
-        Ok(())
-    }
-
-    /// Returns whether a transaction that failed for this reason is retried.
-    pub(crate) fn applies_to(&self, reason: RetryReason) -> bool {
-        reason != RetryReason::LockTimeout || self.lock_timeouts
     }
 }
 
@@ -148,6 +137,10 @@ pub enum RetryReason {
     SerializationFailure,
     Busy,
     LockTimeout,
+    /// Before COMMIT.
+    ConnectionLost,
+    /// The server may have become a standby.
+    ReadOnly,
 }
 
 impl fmt::Display for RetryReason {
@@ -157,6 +150,8 @@ impl fmt::Display for RetryReason {
             Self::SerializationFailure => "serialization failure",
             Self::Busy => "busy",
             Self::LockTimeout => "lock timeout",
+            Self::ConnectionLost => "connection lost",
+            Self::ReadOnly => "read only",
         })
     }
 }
@@ -181,6 +176,10 @@ impl RetryReason {
         match error {
             Error::Deadlock { .. } => Some(Self::Deadlock),
             Error::SerializationFailure { .. } => Some(Self::SerializationFailure),
+            Error::ReadOnly { .. } => Some(Self::ReadOnly),
+            Error::Database(source) if classify(source) == ErrorClass::ConnectionLost => {
+                Some(Self::ConnectionLost)
+            }
             Error::LockTimeout { .. } => Some(Self::LockTimeout),
             Error::StatementTimeout { source } => Self::from_diesel_error(source),
             Error::PartlyLocked { source, .. } => Self::from_crate_error(source),
@@ -197,6 +196,8 @@ impl RetryReason {
             ErrorClass::SerializationFailure => Some(Self::SerializationFailure),
             ErrorClass::Busy => Some(Self::Busy),
             ErrorClass::LockTimeout | ErrorClass::LockNotAvailable => Some(Self::LockTimeout),
+            ErrorClass::ConnectionLost => Some(Self::ConnectionLost),
+            ErrorClass::ReadOnly => Some(Self::ReadOnly),
             _ => None,
         }
     }
@@ -205,16 +206,34 @@ impl RetryReason {
 /// The attempts of one transaction.
 pub(crate) struct Attempts {
     retry: RetryPolicy,
+    /// Each attempt has a connection of its own.
+    pub(crate) on_a_pool: bool,
     started: Instant,
     number: u32,
 }
 
 impl Attempts {
-    pub(crate) fn new(retry: RetryPolicy) -> Self {
-        Self {
+    /// Without a policy there is one.
+    pub(crate) fn new(retry: Option<RetryPolicy>, on_a_pool: bool) -> Result<Self, Error> {
+        let retry = retry.unwrap_or(RetryPolicy::max_attempts(1).max_elapsed(Duration::MAX));
+        if retry.max_attempts == 0 {
+            let attempts = retry.max_attempts;
+            return Err(Error::InvalidRetry { attempts });
+        }
+        Ok(Self {
             retry,
+            on_a_pool,
             started: Instant::now(),
             number: 1,
+        })
+    }
+
+    /// Returns whether a transaction that failed for this reason is retried.
+    pub(crate) fn are_made_after(&self, reason: RetryReason) -> bool {
+        match reason {
+            RetryReason::LockTimeout => self.retry.lock_timeouts,
+            RetryReason::ConnectionLost | RetryReason::ReadOnly => self.on_a_pool,
+            _ => true,
         }
     }
 
@@ -223,9 +242,14 @@ impl Attempts {
         self.number
     }
 
+    #[cfg(feature = "_pool")]
+    pub(crate) fn max_elapsed(&self) -> Duration {
+        self.retry.max_elapsed
+    }
+
     /// The pause before the next attempt; `None` if there is no next attempt.
-    pub(crate) fn pause_after(&mut self, reason: RetryReason) -> Option<Duration> {
-        if self.number >= self.retry.max_attempts || !self.retry.applies_to(reason) {
+    pub(crate) fn pause(&mut self) -> Option<Duration> {
+        if self.number >= self.retry.max_attempts {
             return None;
         }
         let (first, last) = (self.retry.initial_backoff, self.retry.max_backoff);
@@ -249,9 +273,9 @@ mod tests {
             .backoff(Duration::from_millis(10), Duration::from_millis(70));
         let mut longest = [Duration::ZERO; 5];
         for _ in 0..500 {
-            let mut attempts = Attempts::new(retry);
+            let mut attempts = Attempts::new(Some(retry), false).expect("valid");
             for (place, limit) in [10, 20, 40, 70, 70].into_iter().enumerate() {
-                let pause = attempts.pause_after(RetryReason::Deadlock).expect("no end");
+                let pause = attempts.pause().expect("no end");
                 assert!(pause <= Duration::from_millis(limit), "{pause:?}");
                 longest[place] = longest[place].max(pause);
             }
@@ -270,10 +294,17 @@ mod tests {
                 Box::new(message.to_owned()),
             ))
         };
+        let is_retried = |reason| {
+            let policy = Some(RetryPolicy::max_attempts(2));
+            Attempts::new(policy, false)
+                .expect("valid")
+                .are_made_after(reason)
+        };
+        assert!(!is_retried(RetryReason::ConnectionLost), "on a connection");
         let unknown = "Got error 5 - 'Transaction not registered' during COMMIT";
         assert_eq!(reason(unknown), None);
         let no_quorum = "WSREP has not yet prepared node for application use";
-        assert_eq!(reason(no_quorum), None);
+        assert_eq!(reason(no_quorum), Some(RetryReason::ConnectionLost));
         let certified = "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT";
         assert_eq!(reason(certified), Some(RetryReason::Deadlock));
         let plugin = "Plugin instructed the server to rollback the current transaction.";

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use diesel::result::Error::NotFound;
 use diesel_locks::error::AsyncPoolError;
 use diesel_locks::prelude::*;
-use diesel_locks::{AsyncPool, Error, LockPool, StopToken};
+use diesel_locks::{AsyncPool, Error, LockPool, RetryPolicy, StopToken};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -503,6 +503,39 @@ pub(crate) async fn free_is_acquired_with_any_limit<E: Engine, K: Kind>() {
         ] {
             let acquired = within(limit, locked, &locks).await;
             acquired.expect("it is free");
+        }
+    }
+}
+
+/// On another connection, unless COMMIT was sent.
+pub(crate) async fn transaction_is_run_again_after_its_connection_was_lost<E: Engine, K: Kind>() {
+    let database = E::new();
+    let watch = Watch::new(&database);
+    let locks = LockPool::new(K::pool(&database, 2).await);
+    let retried = TransactionOptions::new().retry(RetryPolicy::max_attempts(3));
+    for (number, sends) in [(1, true), (2, false)] {
+        let runs = AtomicUsize::new(0);
+        let outcome = locks.run_transaction(retried, async |conn| -> Result<(), Error> {
+            let run = runs.fetch_add(1, Ordering::SeqCst);
+            crate::lock_pool_dropped::write(conn, number).await?;
+            if run == 0 {
+                let session = E::session(conn).await.expect("a server");
+                watch.end(session).await;
+            }
+            if sends {
+                crate::lock_pool_dropped::write(conn, number).await?;
+            }
+            Ok(())
+        });
+        let outcome = outcome.await;
+        let runs = runs.into_inner();
+        if sends {
+            outcome.expect("run again");
+            assert_eq!((runs, watch.written(number).await), (2, 4));
+        } else {
+            let error = outcome.expect_err("nobody knows");
+            assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
+            assert_eq!((runs, watch.written(number).await), (1, 0));
         }
     }
 }

@@ -156,6 +156,7 @@ macro_rules! server_tests {
                 lock_pool::{
                     free_is_acquired_beside_futures_that_are_not_polled,
                     request_ends_although_its_connection_does_not_answer,
+                    transaction_is_run_again_after_its_connection_was_lost,
                 },
                 renewers_guards::{guard_outlives_a_connection_that_does_not_answer},
                 renewers_dropped::{unused_slot_that_is_locked},

@@ -8,6 +8,7 @@ pub(crate) mod generators;
 pub(crate) mod mysql;
 pub(crate) mod pgbouncer;
 pub(crate) mod postgres;
+pub(crate) mod postgres_database;
 pub(crate) mod privileges;
 pub(crate) mod property;
 pub(crate) mod proxy;

@@ -31,6 +31,8 @@ macro_rules! owner_tests {
                 stopped_pool_tries_no_slot,
                 unusable_or_held_slot_is_not_waited_for,
                 slot_waiter_on_a_pool_is_woken_by_a_leased_slot,
+                transaction_is_run_again_after_its_connection_was_lost,
+                transaction_of_a_pool_is_retried_on_request_only,
             },
             pool_waits::{
                 waiters_leave_connections_to_others,

@@ -99,11 +99,12 @@ pub(crate) fn test(arguments: &ServerArguments, test_arguments: &[String]) -> Re
         for program in &programs {
             let mut command = run(program, number);
             match program.name.as_str() {
-                // The server's version makes no difference to how a connection is wrapped or awaited: `--only mysql` runs these
-                // too.
+                // The server's version makes no difference to how a connection is wrapped or awaited, nor to the threads of a
+                // runtime: `--only mysql` runs these too.
                 "it" | "cancel" | "asynchronous" => command
                     .args(without_others(&[Engine::Mysql]))
                     .args(["--skip", "connection_wrapper::"])
+                    .args(["--skip", "one_thread::"])
                     .args(["--skip", "async_connections::"]),
                 "tests/torture/program" if test_arguments.is_empty() => command.args(TORTURE),
                 _ => continue,

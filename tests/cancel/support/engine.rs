@@ -188,6 +188,11 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
 
     fn blocking_number(conn: &mut Self::Blocking, expression: &str) -> i64;
 
+    /// A statement that has the server end a session.
+    fn end_session(session: i64) -> String {
+        unreachable!("no server has session {session}")
+    }
+
     /// `None` where sessions are not shown.
     fn activity(conn: &mut Self::Blocking, session: i64) -> Option<Activity>;
 }

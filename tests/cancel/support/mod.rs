@@ -8,6 +8,8 @@ pub(crate) mod engine;
 pub(crate) mod mysql;
 pub(crate) mod pools;
 pub(crate) mod postgres;
+#[path = "../../it/support/postgres_database.rs"]
+pub(crate) mod postgres_database;
 pub(crate) mod proxy;
 pub(crate) mod report;
 pub(crate) mod runtime;

@@ -101,6 +101,10 @@ impl Engine for Mysql {
         );
     }
 
+    fn end_session(session: i64) -> String {
+        format!("KILL {session}")
+    }
+
     fn activity(conn: &mut MysqlConnection, session: i64) -> Option<Activity> {
         // MySQL's list of processes fails while a session runs a statement with bound binary data.
         let sql = format!(

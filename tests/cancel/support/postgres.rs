@@ -6,11 +6,13 @@ use diesel::sql_types::{Nullable, Text};
 use diesel_async::AsyncPgConnection;
 
 use super::engine::{Activity, AfterDrop, BoxFuture, Engine, TABLE, connections};
-use super::urls::{address, by_way_of, fresh_name, server, with_database};
+use super::postgres_database::Database;
+use super::urls::{address, by_way_of, server};
 
 pub(crate) struct Postgres {
-    server: String,
-    name: String,
+    url: String,
+    /// Not of one that is by way of another port.
+    _database: Option<Database>,
 }
 
 #[derive(QueryableByName)]
@@ -43,7 +45,7 @@ impl Engine for Postgres {
     connections!(AsyncPgConnection, ManagerConfig::default());
 
     fn url(&self) -> String {
-        with_database(&self.server, &self.name)
+        self.url.clone()
     }
 
     fn url_with_client_checks(&self) -> String {
@@ -55,29 +57,25 @@ impl Engine for Postgres {
     const CHECKS_CLIENTS: bool = true;
 
     fn new() -> Self {
-        let server = server("PG_DATABASE_URL");
-        let name = fresh_name();
-        let mut admin = PgConnection::establish(&server).expect("the server");
-        Self::sql(
-            &mut admin,
-            &format!("CREATE DATABASE {name} TEMPLATE template0"),
-        );
-        let database = Self { server, name };
-        let mut conn = database.connect();
-        diesel_locks::migrate(&mut conn).expect("migrate");
-        Self::sql(&mut conn, TABLE);
-        database
+        let database = Database::with_tables_on(&server("PG_DATABASE_URL"), |conn| {
+            diesel_locks::migrate(conn).expect("migrate");
+            Self::sql(conn, TABLE);
+        });
+        Self {
+            url: database.url(),
+            _database: Some(database),
+        }
     }
 
     fn by_way_of(&self, port: u16) -> Option<ManuallyDrop<Self>> {
         Some(ManuallyDrop::new(Self {
-            server: by_way_of(port, &self.server),
-            name: self.name.clone(),
+            url: by_way_of(port, &self.url),
+            _database: None,
         }))
     }
 
     fn address(&self) -> Option<String> {
-        Some(address(&self.server).to_owned())
+        Some(address(&self.url).to_owned())
     }
 
     fn connect(&self) -> PgConnection {
@@ -95,6 +93,10 @@ impl Engine for Postgres {
         conn.batch_execute(sql).expect(sql);
     }
 
+    fn end_session(session: i64) -> String {
+        format!("SELECT pg_terminate_backend({session})")
+    }
+
     fn activity(conn: &mut PgConnection, session: i64) -> Option<Activity> {
         let sql = format!("SELECT state, query FROM pg_stat_activity WHERE pid = {session}");
         let rows: Vec<Session> = diesel::sql_query(sql).load(conn).expect("sessions");
@@ -106,18 +108,5 @@ impl Engine for Postgres {
                 _ => Activity::InTransaction,
             },
         })
-    }
-}
-
-impl Drop for Postgres {
-    fn drop(&mut self) {
-        let dropped = PgConnection::establish(&self.server).map(|mut admin| {
-            admin.batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name))
-        });
-        if !std::thread::panicking() {
-            dropped
-                .expect("the server")
-                .expect("the database is dropped");
-        }
     }
 }

@@ -63,6 +63,15 @@ impl<E: Engine> Watch<E> {
         self.activity(session).await == first
     }
 
+    /// Ends the session, and returns when it has ended.
+    pub(crate) async fn end(&self, session: i64) {
+        self.with(move |conn| E::sql(conn, &E::end_session(session)))
+            .await;
+        while self.activity(Some(session)).await != Some(Activity::Gone) {
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     /// The parts that this attempt has written.
     pub(crate) async fn written(&self, attempt: usize) -> i64 {
         let count = format!("SELECT count(*) FROM written WHERE attempt = {attempt}");

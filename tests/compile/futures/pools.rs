@@ -73,6 +73,11 @@ macro_rules! all_methods {
                         conn.next_number(&passes).await
                     })
                     .await?;
+                locks
+                    .run_transaction(TransactionOptions::new(), async |conn| -> Result<_> {
+                        conn.next_number(&passes).await
+                    })
+                    .await?;
                 Ok(())
             }
 

@@ -1,5 +1,6 @@
 //! Events that the crate records by `tracing`.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::ThreadId;
@@ -13,10 +14,10 @@ use crate::support::Backend;
 use crate::support::threads::{Holder, LONG, loss_of};
 use crate::support::urls::fresh_name;
 
-/// Collects events of every thread. One for the whole run: subscribers that come and go while other
+/// Collects events of every thread, a line for each. One for the whole run: subscribers that come and go while other
 /// tests use the same places in the code miss events.
 #[derive(Clone, Default)]
-pub(crate) struct Collector(Arc<Mutex<Vec<(ThreadId, String)>>>);
+pub(crate) struct Collector(Arc<Mutex<HashMap<ThreadId, String>>>);
 
 impl Collector {
     pub(crate) fn global() -> &'static Self {
@@ -36,18 +37,15 @@ impl Collector {
     }
 
     pub(crate) fn events_of(&self, thread: ThreadId) -> String {
-        self.events(|(of, _)| *of == thread)
+        let events = self.0.lock().expect("unpoisoned");
+        events.get(&thread).cloned().unwrap_or_default()
     }
 
     fn events_with(&self, part: &str) -> String {
-        self.events(|(_, text)| text.contains(part))
-    }
-
-    fn events(&self, wanted: impl Fn(&(ThreadId, String)) -> bool) -> String {
         let events = self.0.lock().expect("unpoisoned");
-        let wanted = events.iter().filter(|event| wanted(event));
-        let texts: Vec<_> = wanted.map(|(_, text)| text.as_str()).collect();
-        texts.join("\n")
+        let lines = events.values().flat_map(|lines| lines.lines());
+        let wanted: Vec<_> = lines.filter(|line| line.contains(part)).collect();
+        wanted.join("\n")
     }
 }
 
@@ -62,8 +60,11 @@ impl<S: tracing::Subscriber> Layer<S> for Collector {
         if event.metadata().target().starts_with("diesel_locks") {
             let mut text = Text(format!("{} ", event.metadata().target()));
             event.record(&mut text);
-            let entry = (std::thread::current().id(), text.0);
-            self.0.lock().expect("unpoisoned").push(entry);
+            let line = text.0.replace('\n', "\\n");
+            let mut events = self.0.lock().expect("unpoisoned");
+            let lines = events.entry(std::thread::current().id()).or_default();
+            lines.push_str(&line);
+            lines.push('\n');
         }
     }
 }

@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
+use diesel::result::DatabaseErrorKind;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, LockPool, SlotRenewer, StopToken};
+use diesel_locks::{Error, LockPool, RetryPolicy, SlotRenewer, StopToken};
 
 use super::pool_waits::{Holder, WAIT, Waited, await_waiters, locks, waiter};
 use super::slots::{one_hour, single_slot};
@@ -250,4 +251,132 @@ pub(crate) fn unusable_or_held_slot_is_not_waited_for<B: Backend>() {
     let error = locks.with_slot(&Semaphore::new("", 1), WAIT, |_| Ok::<_, Error>(()));
     assert!(matches!(error, Err(Error::InvalidName { .. })), "{error:?}");
     holder.release();
+}
+
+/// On another connection, unless COMMIT was sent. A pool without checks lends connections that are lost.
+pub(crate) fn transaction_is_run_again_after_its_connection_was_lost<B: Backend>() {
+    const ATTEMPTS: u32 = 3;
+    if B::ONE_WRITER {
+        // It has no sessions.
+        return;
+    }
+    let database = B::new();
+    let locks = LockPool::new(database.unchecked_pool(1));
+    let retried = TransactionOptions::new().retry(RetryPolicy::max_attempts(ATTEMPTS));
+    let cut_in = |cut: &dyn Fn(u32) -> bool, sends: bool| {
+        let mut runs = 0;
+        let outcome = locks.run_transaction(retried, |conn| {
+            runs += 1;
+            B::count_up(conn, 0);
+            if cut(runs) {
+                database.disconnect_sessions();
+            }
+            if sends {
+                conn.last_number(&Sequence::new("any"))?;
+            }
+            Ok::<_, Error>(())
+        });
+        (outcome, runs)
+    };
+    database.disconnect_sessions();
+    let (outcome, runs) = cut_in(&|_| false, true);
+    outcome.expect("before BEGIN");
+    assert_eq!(runs, 1);
+    let (outcome, runs) = cut_in(&|run| run == 1, true);
+    outcome.expect("in the closure");
+    assert_eq!(runs, 2);
+    let mut other = database.connect();
+    assert_eq!(B::counter(&mut other, 0), 2);
+
+    let (outcome, runs) = cut_in(&|_| true, true);
+    let error = outcome.expect_err("each time");
+    assert!(error.is_connection_lost(), "{error:?}");
+    assert_eq!(runs, ATTEMPTS);
+    locks
+        .run_transaction(retried, |_| Ok::<_, Error>(()))
+        .expect("a connection");
+    let (outcome, runs) = cut_in(&|_| true, false);
+    let error = outcome.expect_err("at COMMIT");
+    assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
+    assert_eq!(runs, 1);
+    let mut other = database.connect();
+    assert_eq!(B::counter(&mut other, 0), 2);
+
+    // As after a fail-over in which the sessions stay.
+    let mut conn = locks.pool().get().expect("a connection");
+    for read_only in [
+        "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+        "SET SESSION TRANSACTION READ ONLY",
+    ] {
+        let _ = B::try_sql(&mut conn, read_only);
+    }
+    drop(conn);
+    let write = |conn: &mut B::Conn| conn.next_number(&Sequence::new("any"));
+    let refused = locks.run_transaction(TransactionOptions::new(), write);
+    assert!(
+        matches!(refused, Err(Error::ReadOnly { .. })),
+        "{refused:?}"
+    );
+    locks
+        .run_transaction(TransactionOptions::new(), write)
+        .expect("another connection");
+    let read_only = locks.run_transaction(retried.read_only(), write);
+    assert!(matches!(read_only, Err(Error::ReadOnly { .. })));
+
+    // One connection can't be replaced.
+    let mut runs = 0;
+    let lost = database.connect().run_transaction(retried, |conn| {
+        runs += 1;
+        database.disconnect_sessions();
+        conn.last_number(&Sequence::new("any"))?;
+        Ok::<_, Error>(())
+    });
+    assert!(lost.is_err_and(|error| error.is_connection_lost()));
+    assert_eq!(runs, 1);
+}
+
+/// As on a connection: a deadlock would be retried too.
+pub(crate) fn transaction_of_a_pool_is_retried_on_request_only<B: Backend>() {
+    let database = B::new();
+    let locks = locks(&database, 2);
+    for (options, expected) in [
+        (TransactionOptions::new(), 1),
+        (
+            TransactionOptions::new().retry(RetryPolicy::max_attempts(3)),
+            3,
+        ),
+    ] {
+        let mut runs = 0;
+        let outcome = locks.run_transaction(options, |conn| {
+            runs += 1;
+            B::count_up(conn, 0);
+            Err::<(), _>(Error::Deadlock {
+                source: diesel::result::Error::NotFound,
+            })
+        });
+        assert!(outcome.is_err_and(|error| error.is_deadlock()));
+        assert_eq!(runs, expected);
+    }
+    // Of another connection, with which the closure may have committed.
+    let mut runs = 0;
+    let retried = TransactionOptions::new().retry(RetryPolicy::max_attempts(3));
+    let outcome = locks.run_transaction(retried, |_| {
+        runs += 1;
+        Err::<(), _>(diesel::result::Error::DatabaseError(
+            DatabaseErrorKind::ClosedConnection,
+            Box::new("it is another's".to_owned()),
+        ))
+    });
+    assert!(outcome.is_err_and(|error| Error::from(error).is_connection_lost()));
+    assert_eq!(runs, 1);
+    let none = TransactionOptions::new().retry(RetryPolicy::max_attempts(0));
+    let outcome = locks.run_transaction(none, |_| Ok::<_, Error>(()));
+    assert!(matches!(outcome, Err(Error::InvalidRetry { attempts: 0 })));
+    let stop = StopToken::new();
+    stop.stop();
+    let outcome = locks
+        .stopped_by(&stop)
+        .run_transaction(TransactionOptions::new(), |_| Ok::<_, Error>(()));
+    assert!(matches!(outcome, Err(Error::Stopped { .. })), "{outcome:?}");
+    assert_eq!(B::counter(&mut database.connect(), 0), 0);
 }

@@ -279,20 +279,23 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
 
     /// What [`new`](Self::new) makes in a database that is empty.
     fn with_tables(self) -> Self {
-        let mut conn = self.connect();
-        diesel_locks::migrate(&mut conn).expect("migrate");
+        Self::make_tables(&mut self.connect());
+        self
+    }
+
+    fn make_tables(conn: &mut Self::Conn) {
+        diesel_locks::migrate(conn).expect("migrate");
         Self::sql(
-            &mut conn,
+            conn,
             "CREATE TABLE counters (id INTEGER NOT NULL PRIMARY KEY, n BIGINT NOT NULL)",
         );
         Self::sql(
-            &mut conn,
+            conn,
             "CREATE TABLE drawn (place INTEGER NOT NULL, number BIGINT NOT NULL)",
         );
         for id in 0..10 {
-            Self::sql(&mut conn, &format!("INSERT INTO counters VALUES ({id}, 0)"));
+            Self::sql(conn, &format!("INSERT INTO counters VALUES ({id}, 0)"));
         }
-        self
     }
 
     fn pool(&self, size: u32) -> Pool<ConnectionManager<Self::Conn>> {

@@ -1,53 +1,49 @@
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
-use diesel::connection::{LoadConnection, SimpleConnection};
+use diesel::connection::LoadConnection;
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Integer, Text};
 use diesel_migrations::MigrationHarness;
 
 use super::backend::{Backend, EngineConnection, LockView, counters};
+use super::postgres_database::Database;
 use super::tables::read_tables;
-use super::urls::{fresh_name, server, with_database};
+use super::urls::server;
 
 /// With Diesel's connection.
 pub(crate) type Postgres = PostgresOn<PgConnection>;
 
 /// With connections of this type.
 pub(crate) struct PostgresOn<C> {
-    server: String,
-    name: String,
-    admin: Mutex<PgConnection>,
+    database: Database,
     connection: PhantomData<fn() -> C>,
+}
+
+impl<C> From<Database> for PostgresOn<C> {
+    fn from(database: Database) -> Self {
+        Self {
+            database,
+            connection: PhantomData,
+        }
+    }
 }
 
 impl<C> PostgresOn<C> {
     /// An empty database on another server than that of the other tests.
     pub(crate) fn empty_on(server: &str) -> Self {
-        let name = fresh_name();
-        let mut admin = Postgres::connect_to(server);
-        admin
-            .batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0"))
-            .expect("create a database");
-        Self {
-            server: server.to_owned(),
-            name,
-            admin: Mutex::new(admin),
-            connection: PhantomData,
-        }
+        Database::empty_on(server).into()
     }
 
     /// The URL of the server, as its administrator.
     pub(crate) fn server(&self) -> &str {
-        &self.server
+        &self.database.server
     }
 
-    /// A connection to the server's own database.
     fn admin(&self) -> MutexGuard<'_, PgConnection> {
-        // A test may have failed.
-        self.admin.lock().unwrap_or_else(PoisonError::into_inner)
+        self.database.admin()
     }
 }
 
@@ -108,8 +104,12 @@ impl<C: EngineConnection<Backend = Pg>> Backend for PostgresOn<C> {
         Self::empty_on(&server("PG_DATABASE_URL"))
     }
 
+    fn new() -> Self {
+        Database::with_tables_on(&server("PG_DATABASE_URL"), Postgres::make_tables).into()
+    }
+
     fn url(&self) -> String {
-        with_database(&self.server, &self.name)
+        self.database.url()
     }
 
     fn connect_to(url: &str) -> C {
@@ -139,7 +139,7 @@ impl<C: EngineConnection<Backend = Pg>> Backend for PostgresOn<C> {
             &mut self.admin(),
             &format!(
                 "SELECT count(pg_terminate_backend(pid, 30000)) FROM pg_stat_activity WHERE datname = '{}'",
-                self.name
+                self.database.name
             ),
         );
     }
@@ -158,7 +158,7 @@ impl<C: EngineConnection<Backend = Pg>> Backend for PostgresOn<C> {
             &format!(
                 "SELECT count(*) FROM pg_stat_activity \
                  WHERE datname = '{}' AND wait_event_type = 'Lock'",
-                self.name
+                self.database.name
             ),
         ))
     }
@@ -235,21 +235,5 @@ impl<C: EngineConnection<Backend = Pg>> Backend for PostgresOn<C> {
     fn revert_last_migration(conn: &mut C) {
         conn.revert_last_migration(diesel_locks::migrations::POSTGRES)
             .expect("revert");
-    }
-}
-
-impl<C> Drop for PostgresOn<C> {
-    fn drop(&mut self) {
-        // Not `admin`: a second panic would hide the first.
-        let dropped = PgConnection::establish(&self.server)
-            .map_err(|error| error.to_string())
-            .and_then(|mut admin| {
-                admin
-                    .batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name))
-                    .map_err(|error| error.to_string())
-            });
-        if !std::thread::panicking() {
-            dropped.expect("drop the database");
-        }
     }
 }

@@ -103,10 +103,11 @@ fn code(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Whether the line begins with `trait`, `pub trait` or `pub(..) trait`.
+/// Whether the line begins with `trait`, `pub trait` or `pub(..) trait`, and the name is not that of a macro's argument.
 fn declares_trait(line: &str) -> bool {
     let mut words = line.split_whitespace();
     words.find(|word| !word.starts_with("pub")) == Some("trait")
+        && words.next().is_some_and(|name| !name.starts_with('$'))
 }
 
 /// The name with which the text begins.
@@ -171,5 +172,6 @@ mod tests {
             assert!(declares_trait(line), "{line}");
         }
         assert!(!declares_trait("use a::trait_b;"));
+        assert!(!declares_trait("pub trait $blocking {"));
     }
 }

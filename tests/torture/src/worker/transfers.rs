@@ -1,16 +1,17 @@
 //! Transfers between accounts, without a lock of the library's: transactions that are tried again.
 
-use diesel_locks::IsolationLevel;
+use diesel_locks::{IsolationLevel, LockPool};
 use torture_history::Outcome;
 
 use super::context::WorkerContext;
-use super::errors::{Failure, classify_result};
+use super::errors::{Failure, classify, classify_result};
 use super::operation::Operation;
 use super::retry::retry_options;
 use super::workload::Workload;
 use crate::store::Store;
 
-/// Moves money. The two accounts are locked in whatever order comes, so that deadlocks happen.
+/// Moves money. The two accounts are locked in whatever order comes, so that deadlocks happen. Half of
+/// the transfers are run again on another connection when theirs is lost.
 pub(crate) fn transfer<C: Store>(
     context: &WorkerContext<C>,
     operation: &Operation,
@@ -23,9 +24,8 @@ pub(crate) fn transfer<C: Store>(
     if workload.percent(50) {
         transaction = transaction.isolation(IsolationLevel::Serializable);
     }
-    let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
-    let conn = &mut *conn;
-    let result = conn.run_transaction(transaction, |conn| -> Result<(), Failure> {
+    let on_any_connection = workload.percent(50);
+    let section = |conn: &mut C| -> Result<(), Failure> {
         operation.entered(None)?;
         for (account, sum) in [(from, -amount), (to, amount)] {
             let mut read = conn.read_account(account)?;
@@ -36,7 +36,16 @@ pub(crate) fn transfer<C: Store>(
         }
         operation.leaves();
         Ok(())
-    });
+    };
+    if on_any_connection {
+        let pool = LockPool::new(context.pool.clone());
+        let result = pool.run_transaction(transaction, section);
+        result.map_err(classify)?;
+        return Ok(Outcome::Done);
+    }
+    let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
+    let conn = &mut *conn;
+    let result = conn.run_transaction(transaction, section);
     classify_result(conn, result)?;
     Ok(Outcome::Done)
 }
