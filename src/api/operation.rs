@@ -23,7 +23,7 @@
 /// | `register_semaphores`, `purge_slots`, `raise_fences` | sessions that add or remove slots | the session's limit | `StatementTimeout` | as `renew_slot` |
 /// | `next_number`, `next_numbers` | the transaction that drew before from the same sequence; MySQL, MariaDB: the first draw of a process from a sequence also waits, up to 5 s, while another session waits for a new sequence | the session's limit | `StatementTimeout` | waits for any other writer up to `busy_timeout` (0 in Diesel) |
 /// | `last_number`, and those of `InspectExt` | nothing | | | |
-/// | `run_transaction` | the pauses between attempts | `RetryPolicy::max_elapsed`, 30 s by default | the error of the last attempt | BEGIN waits for other writers up to `busy_timeout` |
+/// | `run_transaction` | the pauses between attempts; of a `LockPool`: connections | `RetryPolicy::max_elapsed`, 30 s by default; each connection: the pool's time-out | the error of the last attempt | BEGIN waits for other writers up to `busy_timeout` |
 /// | `migrate` | another session that migrates | PostgreSQL: `lock_timeout`; MySQL, MariaDB: no limit | `StatementTimeout` | waits for other writers without limit |
 /// | `LockPool::..`, `SlotRenewer::try_acquire`, `acquire`, `try_run` | a connection of the pool for each attempt, then as the method of a connection | the pool's time-out, and the limit of that method (`LockPool::with_object_lock` without a `Wait`: the pool's time-out) | as that method; `Pool`, `Stopped` | as that method |
 /// | `SlotRenewer::run_as_leader`, `run_on_timer` | an election or a tick, again and again | the stop of the renewer, and the closure | `Ok`; the closure's error | as `SlotRenewer::acquire` |
