@@ -150,7 +150,7 @@ impl Acquire for Lease<'_> {
     }
 }
 
-/// Releases the slot, also if the future is dropped.
+/// Releases the slot of a wait that was stopped, also if the future is dropped.
 async fn release_stopped(engine: &mut dyn Engine, slot: &Slot) -> Result<(), Error> {
     let mut guard = CancelGuard::new(engine)?;
     guard.release_slot_of(&slot.semaphore, slot.token);

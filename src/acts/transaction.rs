@@ -91,7 +91,7 @@ where
     };
     let applies = |reason: &RetryReason| match reason {
         RetryReason::ReadOnly if transaction.access == Some(Access::ReadOnly) => false,
-        reason => attempts.are_made_after(*reason),
+        reason => attempts.applies_to(*reason),
     };
     let Some(reason) = reason.filter(applies) else {
         return Err(failed.into_error());
@@ -125,7 +125,7 @@ where
     if repeatable && (is_replaced || !usable) {
         mark_broken(engine.status());
     }
-    let Some(pause) = repeatable.then(|| pause(attempts, reason)).flatten() else {
+    let Some(pause) = repeatable.then(|| next_pause(attempts, reason)).flatten() else {
         return Err(failed.into_error());
     };
     if usable && !is_replaced {
@@ -134,8 +134,8 @@ where
     Ok(ControlFlow::Continue(pause))
 }
 
-/// The pause before the next attempt, if there is one.
-pub(crate) fn pause(attempts: &mut Attempts, reason: RetryReason) -> Option<Duration> {
+/// Returns the pause before the next attempt, if there is one, and records it.
+pub(crate) fn next_pause(attempts: &mut Attempts, reason: RetryReason) -> Option<Duration> {
     let number = attempts.number();
     let pause = attempts.pause()?;
     events::record_retry(reason, number, pause);

@@ -233,8 +233,8 @@ impl<C: SemaphoreExt + ObjectLockExt + R2D2Connection + 'static> LockPool<R2d2Po
     /// before COMMIT, as in a fail-over, or the server has become [read-only](Error::ReadOnly); and, after that, when the pool has
     /// no connection within its time-out. Borrows no connection between two attempts.
     ///
-    /// `f` must not commit: after COMMIT as text, `CREATE TABLE` on MySQL and MariaDB, or COMMIT on a second connection this
-    /// crate can't see on a lost connection that writes are committed, and runs `f` again.
+    /// `f` must not commit: neither by COMMIT as text, nor by `CREATE TABLE` on MySQL and MariaDB, nor on a second connection.
+    /// After a lost connection this crate does not find that out, and runs `f` again.
     ///
     /// # Errors
     ///
@@ -337,16 +337,11 @@ impl<P: AsyncPool> LockPool<P> {
         T: Send,
         E: TransactionError<Via> + Send,
     {
-        let (connections, stop) = (&self.shared.connections, self.stop.as_ref());
-        let work = <P::Connection as Link>::droppable(transactions::run(
-            connections,
-            stop,
-            transaction,
-            f,
-        ));
         counted(&self.activity, async move {
             let _active = self.activity.begin();
-            work.await
+            let stop = self.stop.as_ref();
+            let run = transactions::run(&self.shared.connections, stop, transaction, f);
+            <P::Connection as Link>::droppable(run).await
         })
     }
 }

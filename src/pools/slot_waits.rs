@@ -140,18 +140,12 @@ async fn poll<L: Lender, A: Acquire>(
     semaphore: &Semaphore,
     wait: Wait,
     timing: Option<Pace>,
-    acquire: A,
+    mut acquire: A,
 ) -> Result<Granted<L, A>, Error> {
     let waiting = &begin_wait(semaphore, wait)?.stopped_by(stop);
     let max_concurrent = connections.max_concurrent(max_concurrent(semaphore));
     let mut attempts = Attempts::borrowing(waiting, place(semaphore));
-    let mut pooled = PooledAttempt {
-        connections,
-        semaphore,
-        waiting,
-        holders: Holders::new(timing),
-        acquire,
-    };
+    let mut holders = Holders::new(timing);
     // It joins its queue when the database is known to the pool. Until then it queries first if nobody waits, and otherwise
     // finds the database out.
     let mut joins = wait != Wait::No;
@@ -182,70 +176,65 @@ async fn poll<L: Lender, A: Acquire>(
             }
         }
         let attempt = attempts.next().await?;
-        let answer = pooled.run(attempt).await;
-        if let Some(granted) = attempts.after(answer)? {
+        let answer = async {
+            let conn = connections.borrow(waiting).await?;
+            let asked = ask(
+                connections,
+                conn,
+                semaphore,
+                waiting,
+                &mut holders,
+                &mut acquire,
+                attempt,
+            );
+            let answer = waiting
+                .answer(L::Connection::IN_PROCESS, Box::pin(asked))
+                .await;
+            // No answer is no refusal, which would count for the others of the queue too.
+            answer.unwrap_or_else(|| Err(waiting.timed_out(None)))
+        };
+        if let Some(granted) = attempts.after(answer.await)? {
             return Ok(granted);
         }
         queries_first = false;
     }
 }
 
-struct PooledAttempt<'a, L, A> {
-    connections: &'a Connections<L>,
-    semaphore: &'a Semaphore,
-    waiting: &'a Waiting,
-    holders: Holders,
-    acquire: A,
-}
-
-impl<L: Lender, A: Acquire> PooledAttempt<'_, L, A> {
-    async fn run(&mut self, attempt: Attempt) -> Result<Answer<Granted<L, A>>, Error> {
-        let waiting = self.waiting;
-        let conn = self.connections.borrow(waiting).await?;
-        let attempt = Box::pin(self.attempt(conn, attempt));
-        let answer = waiting.answer(L::Connection::IN_PROCESS, attempt).await;
-        // No answer is no refusal, which would count for the others of the queue too.
-        answer.unwrap_or_else(|| Err(waiting.timed_out(None)))
+/// Looks whether a slot may be free, and attempts to acquire it.
+async fn ask<L: Lender, A: Acquire>(
+    connections: &Connections<L>,
+    mut conn: Borrowed<L>,
+    semaphore: &Semaphore,
+    waiting: &Waiting,
+    holders: &mut Holders,
+    acquire: &mut A,
+    attempt: Attempt,
+) -> Result<Answer<Granted<L, A>>, Error> {
+    let mut engine = conn.engine()?;
+    let look = holders.look(&mut *engine, semaphore, waiting, attempt);
+    let pause = look.await;
+    let pause = discard_if_unusable(&mut *engine, pause)?;
+    if pause.is_some() {
+        connections.refresh_identity(&mut *engine).await?;
+        return Ok(Answer::Continue(pause));
     }
-
-    async fn attempt(
-        &mut self,
-        mut conn: Borrowed<L>,
-        attempt: Attempt,
-    ) -> Result<Answer<Granted<L, A>>, Error> {
-        let Self {
-            connections,
-            semaphore,
-            waiting,
-            holders,
-            acquire,
-        } = self;
-        let mut engine = conn.engine()?;
-        let look = holders.look(&mut *engine, semaphore, waiting, attempt);
-        let pause = look.await;
-        let pause = discard_if_unusable(&mut *engine, pause)?;
-        if pause.is_some() {
+    let budget = RetryBudget::of(waiting, attempt);
+    drop(engine);
+    if A::LEASES {
+        conn.begin_to_lease();
+    }
+    let mut engine = conn.engine()?;
+    let granted = acquire.attempt(&mut *engine, semaphore, waiting, budget);
+    let granted = granted.await;
+    match discard_if_unusable(&mut *engine, granted) {
+        Ok(Some(granted)) => {
+            drop(engine);
+            Ok(Answer::Break((granted, conn)))
+        }
+        Err(error) if !waiting.outlasts(&error) => Err(error),
+        refused => {
             connections.refresh_identity(&mut *engine).await?;
-            return Ok(Answer::Continue(pause));
-        }
-        let budget = RetryBudget::of(waiting, attempt);
-        drop(engine);
-        if A::LEASES {
-            conn.begin_to_lease();
-        }
-        let mut engine = conn.engine()?;
-        let granted = acquire.attempt(&mut *engine, semaphore, waiting, budget);
-        let granted = granted.await;
-        match discard_if_unusable(&mut *engine, granted) {
-            Ok(Some(granted)) => {
-                drop(engine);
-                Ok(Answer::Break((granted, conn)))
-            }
-            Err(error) if !waiting.outlasts(&error) => Err(error),
-            refused => {
-                connections.refresh_identity(&mut *engine).await?;
-                refused.map(|_| Answer::Continue(None))
-            }
+            refused.map(|_| Answer::Continue(None))
         }
     }
 }

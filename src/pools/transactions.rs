@@ -34,12 +34,11 @@ where
     loop {
         let pause = match connections.borrow(&waiting).await {
             Ok(mut conn) => {
-                let (attempts, work) = (&mut attempts, &mut work);
                 let attempt = unless_dropped!(&mut *conn, |conn| transaction::attempt(
                     conn,
                     &transaction,
-                    attempts,
-                    work
+                    &mut attempts,
+                    &mut work
                 ));
                 let pause = match attempt? {
                     ControlFlow::Break(value) => return Ok(value),
@@ -50,7 +49,7 @@ where
             }
             // A fail-over may take longer than the pool waits for a connection.
             Err(error) if is_lost && error.has_no_connection_yet() => {
-                transaction::pause(&mut attempts, RetryReason::ConnectionLost).ok_or(error)?
+                transaction::next_pause(&mut attempts, RetryReason::ConnectionLost).ok_or(error)?
             }
             Err(error) => return Err(error.into()),
         };

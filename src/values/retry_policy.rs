@@ -12,9 +12,9 @@ use crate::rt::backoff;
 ///
 /// A transaction is retried after a deadlock, after a serialization failure (at COMMIT too), after SQLite's `database is locked`,
 /// and, with [`retry_lock_timeouts`](Self::retry_lock_timeouts), after a lock time-out: [all
-/// errors](crate::Error#time-outs-and-retries). After the loss of its connection before COMMIT
-/// ([`Error::is_connection_lost`](crate::Error::is_connection_lost)), and on a server that has become read-only, only
-/// `LockPool::run_transaction` retries it, on another connection.
+/// errors](crate::Error#time-outs-and-retries). `LockPool::run_transaction` also retries it on another
+/// connection: after its connection was [lost](crate::Error::is_connection_lost) before COMMIT, and on a server that has become
+/// read-only.
 ///
 /// Before a retry the method sleeps for a random time up to a limit, which starts at 10 ms and doubles with each retry up to 1 s.
 ///
@@ -49,8 +49,8 @@ impl RetryPolicy {
         }
     }
 
-    /// Starts no attempt later than this time after the first attempt started, or, on a `LockPool`, after the call. A running attempt
-    /// is not interrupted.
+    /// Starts no attempt later than this time after the first attempt started; `LockPool::run_transaction` counts from the call. A
+    /// running attempt is not interrupted.
     #[must_use]
     #[doc(alias("timeout", "deadline"))]
     pub const fn max_elapsed(mut self, time: Duration) -> Self {
@@ -229,7 +229,7 @@ impl Attempts {
     }
 
     /// Returns whether a transaction that failed for this reason is retried.
-    pub(crate) fn are_made_after(&self, reason: RetryReason) -> bool {
+    pub(crate) fn applies_to(&self, reason: RetryReason) -> bool {
         match reason {
             RetryReason::LockTimeout => self.retry.lock_timeouts,
             RetryReason::ConnectionLost | RetryReason::ReadOnly => self.on_a_pool,
@@ -298,7 +298,7 @@ mod tests {
             let policy = Some(RetryPolicy::max_attempts(2));
             Attempts::new(policy, false)
                 .expect("valid")
-                .are_made_after(reason)
+                .applies_to(reason)
         };
         assert!(!is_retried(RetryReason::ConnectionLost), "on a connection");
         let unknown = "Got error 5 - 'Transaction not registered' during COMMIT";

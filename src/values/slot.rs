@@ -262,7 +262,7 @@ pub enum FirstSlot {
 }
 
 /// The times of a slot, whether it is held or not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, diesel::Queryable)]
 pub struct SlotTimes {
     /// That of the last grant.
     pub(crate) fence: i64,
@@ -273,19 +273,8 @@ pub struct SlotTimes {
     pub(crate) remaining_us: i64,
 }
 
-/// The columns of [`SlotTimes`].
-pub(crate) type SlotTimesRow = (i64, i64, i64, i64);
-
-impl From<Option<SlotTimesRow>> for FirstSlot {
-    fn from(row: Option<SlotTimesRow>) -> Self {
-        let Some((fence, acquired_us, hold_until_us, remaining_us)) = row else {
-            return Self::Missing;
-        };
-        Self::Found(SlotTimes {
-            fence,
-            acquired_us,
-            hold_until_us,
-            remaining_us,
-        })
+impl From<Option<SlotTimes>> for FirstSlot {
+    fn from(row: Option<SlotTimes>) -> Self {
+        row.map_or(Self::Missing, Self::Found)
     }
 }

@@ -39,7 +39,7 @@ use crate::link::{On, depth};
 use crate::rt::caught;
 use crate::values::lease::{RenewalRequest, RenewalResult};
 use crate::values::list_options::ListRequest;
-use crate::values::slot::{FirstSlot, SlotTimesRow};
+use crate::values::slot::{FirstSlot, SlotTimes};
 use crate::{Error, Semaphore, Slot};
 
 /// How long a grant that another node of a cluster has committed may take to arrive at this one.
@@ -244,7 +244,7 @@ impl<C: On<Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
             let first = ReadFirstSlot::<true> { name };
             row = unless_ended(self.get_optional(first).await)?;
         }
-        let row: Option<Option<SlotTimesRow>> = row;
+        let row: Option<Option<SlotTimes>> = row;
         Ok(row.map_or(FirstSlot::TableLocked, FirstSlot::from))
     }
 

@@ -38,7 +38,7 @@ use crate::link::{self, On, depth};
 use crate::rt::backoff;
 use crate::values::lease::{RenewalRequest, RenewalResult};
 use crate::values::list_options::ListRequest;
-use crate::values::slot::{FirstSlot, SlotTimesRow};
+use crate::values::slot::{FirstSlot, SlotTimes};
 use crate::{Error, Semaphore, Slot};
 
 #[async_trait]
@@ -210,7 +210,7 @@ impl<C: On<Pg>> SemaphoreBackend for PostgresEngine<'_, C> {
         let conn = &mut *self.0;
         let begun = begin_nowait(conn).await?;
         let row = conn.get_optional(slot_sql::first_slot(Named(name))).await;
-        let row: Option<Option<SlotTimesRow>> = end_nowait(conn, begun, row).await?;
+        let row: Option<Option<SlotTimes>> = end_nowait(conn, begun, row).await?;
         Ok(row.map_or(FirstSlot::TableLocked, FirstSlot::from))
     }
 

@@ -31,7 +31,7 @@ use crate::link::{On, depth};
 use crate::values::fence;
 use crate::values::lease::{RenewalRequest, RenewalResult};
 use crate::values::list_options::ListRequest;
-use crate::values::slot::{FirstSlot, SlotTimesRow};
+use crate::values::slot::{FirstSlot, SlotTimes};
 use crate::{Error, Semaphore, Slot, Wait};
 
 /// Awaits `$work` with the write lock, in the open transaction or in one of its own.
@@ -213,7 +213,7 @@ impl<C: On<Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
     }
 
     async fn first_slot_nowait(&mut self, name: &str) -> Result<FirstSlot, Error> {
-        let row: Option<SlotTimesRow> = self.0.get_optional(first_slot(Named(name))).await?;
+        let row: Option<SlotTimes> = self.0.get_optional(first_slot(Named(name))).await?;
         Ok(row.into())
     }
 

@@ -1,6 +1,5 @@
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
-use std::sync::MutexGuard;
 
 use diesel::connection::LoadConnection;
 use diesel::pg::Pg;
@@ -40,10 +39,6 @@ impl<C> PostgresOn<C> {
     /// The URL of the server, as its administrator.
     pub(crate) fn server(&self) -> &str {
         &self.database.server
-    }
-
-    fn admin(&self) -> MutexGuard<'_, PgConnection> {
-        self.database.admin()
     }
 }
 
@@ -136,7 +131,7 @@ impl<C: EngineConnection<Backend = Pg>> Backend for PostgresOn<C> {
 
     fn disconnect_sessions(&self) {
         Postgres::number(
-            &mut self.admin(),
+            &mut self.database.admin(),
             &format!(
                 "SELECT count(pg_terminate_backend(pid, 30000)) FROM pg_stat_activity WHERE datname = '{}'",
                 self.database.name
@@ -154,7 +149,7 @@ impl<C: EngineConnection<Backend = Pg>> Backend for PostgresOn<C> {
 
     fn waiting(&self) -> Option<i64> {
         Some(Postgres::number(
-            &mut self.admin(),
+            &mut self.database.admin(),
             &format!(
                 "SELECT count(*) FROM pg_stat_activity \
                  WHERE datname = '{}' AND wait_event_type = 'Lock'",

@@ -27,7 +27,7 @@ const FLOORS: [(&str, u32); 10] = [
 /// The largest numbers that pass. Lower them when they have fallen.
 const LIMITS: [(&str, usize); 5] = [
     ("files", 120),
-    ("lines", 27_050),
+    ("lines", 27_000),
     ("lines of the longest file", 474),
     ("traits", 37),
     ("macros", 14),

@@ -207,7 +207,7 @@ pub(crate) fn classify_in_lock_pool(failure: Failure) -> Failure {
 }
 
 /// Distinguishes an error of a lost connection from others by its text: in Diesel both have the same kind.
-pub(super) fn classify(failure: Failure) -> Failure {
+fn classify(failure: Failure) -> Failure {
     let text = format!("{failure:#}");
     let is_databases = matches!(kind(&failure), Some(ErrorKind::Other));
     let lower = text.to_lowercase();

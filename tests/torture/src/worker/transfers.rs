@@ -4,7 +4,7 @@ use diesel_locks::{IsolationLevel, LockPool};
 use torture_history::Outcome;
 
 use super::context::WorkerContext;
-use super::errors::{Failure, classify, classify_result};
+use super::errors::{Failure, classify_in_lock_pool, classify_result};
 use super::operation::Operation;
 use super::retry::retry_options;
 use super::workload::Workload;
@@ -40,7 +40,7 @@ pub(crate) fn transfer<C: Store>(
     if on_any_connection {
         let pool = LockPool::new(context.pool.clone());
         let result = pool.run_transaction(transaction, section);
-        result.map_err(classify)?;
+        result.map_err(classify_in_lock_pool)?;
         return Ok(Outcome::Done);
     }
     let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
