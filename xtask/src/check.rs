@@ -30,12 +30,16 @@ const LINTS: [&str; 5] = ["--", "-D", "warnings", "-D", "clippy::incompatible_ms
 pub(crate) fn check() -> Result<u8> {
     setup::prepare_build()?;
     let package = cargo::package()?;
-    let checks: [(&str, &dyn Fn() -> Result<Outcome>); 13] = [
+    let checks: [(&str, &dyn Fn() -> Result<Outcome>); 14] = [
         ("formatting", &|| {
             succeeds(&mut cargo(words("fmt --all --check")))
         }),
         ("lints", &|| {
             succeeds(cargo(words("clippy --workspace --all-targets --all-features")).args(LINTS))
+        }),
+        // With the features of the README's first command.
+        ("lints of the programs on SQLite", &|| {
+            succeeds(cargo(words("clippy --package ingest --package systems")).args(LINTS))
         }),
         // Not one of all targets, because `cargo test` would run it without servers.
         ("lints of the tests of clusters", &|| {

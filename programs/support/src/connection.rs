@@ -50,7 +50,7 @@ impl AnyConnection {
             _ => anyhow::bail!("this program was built without support for that database"),
         };
         let mut conn = connected.context("can't connect to the database")?;
-        if let Self::Sqlite(conn) = &mut conn {
+        if database.engine == Engine::Sqlite {
             conn.batch_execute(
                 "PRAGMA busy_timeout = 60000; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON",
             )?;
