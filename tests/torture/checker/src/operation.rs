@@ -104,6 +104,17 @@ impl Operation<'_> {
         self.end.filter(|end| *end.outcome == Outcome::Done)
     }
 
+    /// Whether it was done, or aborted because of the fault that it injected.
+    pub(crate) fn is_completed(&self) -> bool {
+        self.end.is_some_and(|end| match end.outcome {
+            Outcome::Done => true,
+            Outcome::Failed { kind, .. } => {
+                *kind == ErrorKind::Aborted && matches!(self.task, Task::IgnoreFault { .. })
+            }
+            _ => false,
+        })
+    }
+
     /// Whether its transaction can't be committed as the whole that it should be.
     pub(crate) fn has_injected_fault(&self) -> bool {
         let Task::IgnoreFault { injected, .. } = self.task else {

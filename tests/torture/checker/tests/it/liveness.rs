@@ -2,7 +2,10 @@
 
 use torture_checker::SlotUse;
 use torture_checker::Violation::NothingDone;
-use torture_history::{Client, ErrorKind, Outcome, Record, Task, WaitLimit, workload_spec};
+use torture_history::{
+    Client, ErrorKind, InjectedFault, Outcome, Record, Task, TransactionMethod, WaitLimit,
+    workload_spec,
+};
 
 use crate::history_builder::{HistoryBuilder, at, failed, leasing};
 use crate::valid_history::valid_history;
@@ -30,13 +33,13 @@ fn a_long_run_with_something_of_everything() {
 #[test]
 fn a_long_run_in_which_nothing_was_done() {
     let mut builder = HistoryBuilder::new();
-    refused(&mut builder, &leasing("leader"), 29, 10);
+    refused(&mut builder, &leasing("leader"), 9, 10);
     goes_on(&mut builder, 10_009);
     builder.assert_no_violations();
     goes_on(&mut builder, 10_010);
     builder.finds(&[(NothingDone, 1)]);
     // Of the other kinds too few were begun until now.
-    refused(&mut builder, &leasing("leader"), 4968, 10_010);
+    refused(&mut builder, &leasing("leader"), 4988, 10_010);
     builder.finds(&[(NothingDone, 1)]);
     goes_on(&mut builder, 10_010);
     builder.finds(&[(NothingDone, 12)]);
@@ -61,12 +64,12 @@ fn a_kind_of_task_that_always_failed() {
     builder.assert_no_violations();
     goes_on(&mut builder, 10_010);
     let wait = WaitLimit::No;
-    refused(&mut builder, &Task::Slot { wait }, 25, 10_010);
+    refused(&mut builder, &Task::Slot { wait }, 5, 10_010);
     builder.assert_no_violations();
     refused(&mut builder, &Task::Slot { wait }, 1, 10_010);
     builder.finds(&[(NothingDone, 1)]);
     let told = builder.verdict().unwrap().to_string();
-    assert!(told.contains("slot: 30 were begun"), "{told}");
+    assert!(told.contains("slot: 10 were begun"), "{told}");
     let late = builder.begin(
         2,
         Task::Slot {
@@ -77,6 +80,19 @@ fn a_kind_of_task_that_always_failed() {
     builder.end(late, failed(ErrorKind::TimedOut), None, 10_016);
     builder.finds(&[(NothingDone, 1)]);
     builder.slot(3, [10_010, 10_011, 10_012, 10_013]);
+    builder.assert_no_violations();
+}
+
+#[test]
+fn injected_faults_that_all_abort_their_transactions() {
+    let mut builder = HistoryBuilder::new();
+    for number in 0..10 {
+        let ms = 1000 + 100 * number;
+        let method = TransactionMethod::Locked;
+        let op = builder.goes_wrong(1, method, InjectedFault::Deadlock, true, ms);
+        builder.end(op, failed(ErrorKind::Aborted), None, ms + 20);
+    }
+    goes_on(&mut builder, 10_010);
     builder.assert_no_violations();
 }
 
