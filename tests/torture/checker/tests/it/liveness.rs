@@ -87,7 +87,7 @@ fn a_kind_of_task_that_always_failed() {
 fn injected_faults_that_all_abort_their_transactions() {
     let mut builder = HistoryBuilder::new();
     for number in 0..10 {
-        let ms = 1000 + 100 * number;
+        let ms = 10 + 100 * number;
         let method = TransactionMethod::Locked;
         let op = builder.goes_wrong(1, method, InjectedFault::Deadlock, true, ms);
         builder.end(op, failed(ErrorKind::Aborted), None, ms + 20);
