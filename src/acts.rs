@@ -3,7 +3,6 @@
 pub(crate) mod administration;
 pub(crate) mod cancel_guard;
 pub mod closures;
-pub(crate) mod draw;
 pub(crate) mod events;
 pub(crate) mod object_lock;
 pub(crate) mod slot;

@@ -1,5 +1,5 @@
-//! The engines. Each implements [`Engine`] for the connections to its database: object locks and sequences here, transactions and
-//! semaphores in `operations`.
+//! The engines. Each implements [`Engine`] for the connections to its database: transactions, object locks and sequences here,
+//! semaphores in `slots`.
 //!
 //! `tables` and the modules `.._queries` contain what several engines share; `sql` and `.._sql` the statements of one engine.
 
@@ -13,17 +13,15 @@
     )
 )]
 
-pub(crate) mod active_isolation;
-mod clock;
+pub(crate) mod dialect;
 pub(crate) mod ending;
 mod literal;
 pub(crate) mod migration_runner;
 #[cfg(feature = "_mysql")]
 mod mysql;
-pub(crate) mod operations;
 #[cfg(feature = "_postgres")]
 mod postgres;
-mod sequence_queries;
+pub(crate) mod sequence_queries;
 mod slot_queries;
 pub(crate) mod slots;
 #[cfg(feature = "_sqlite")]
@@ -39,17 +37,95 @@ pub(crate) use crate::engine::postgres::PostgresEngine;
 pub(crate) use crate::engine::sqlite::SqliteEngine;
 
 use async_trait::async_trait;
-use diesel::connection::Connection;
+use diesel::connection::{Connection, TransactionManagerStatus};
 
-use crate::engine::operations::{DrawRequest, SemaphoreBackend, SequenceRow, TransactionBackend};
+use crate::engine::sequence_queries::{DrawRequest, SequenceRow};
+use crate::engine::slots::SemaphoreBackend;
+use crate::link::depth::StartedMark;
 use crate::values::held_object_lock::HeldObjectLock;
 use crate::values::list_options::ListRequest;
 use crate::values::lock_request::{LockOutcome, Request};
-use crate::{Error, Sequence};
+use crate::values::retry_policy::RetryReason;
+use crate::{Error, IsolationLevel, Sequence, TransactionOptions};
 
 /// What a database does for this crate, on one connection.
 #[async_trait]
-pub trait Engine: TransactionBackend + SemaphoreBackend {
+pub trait Engine: SemaphoreBackend {
+    /// Whether the database is in this process: see [`HasEngine::IN_PROCESS`].
+    fn is_in_process(&self) -> bool {
+        false
+    }
+
+    /// The open transactions, as Diesel counts them.
+    fn status(&mut self) -> &mut TransactionManagerStatus;
+
+    async fn begin_savepoint(&mut self) -> Result<(), diesel::result::Error>;
+
+    async fn release_savepoint(&mut self) -> Result<(), diesel::result::Error>;
+
+    /// Ends the innermost savepoint and undoes its changes.
+    async fn roll_back_to_savepoint(&mut self) -> Result<(), diesel::result::Error>;
+
+    /// Fails with [`Error::Unsupported`] for options that the engine does not have.
+    fn validate(&self, _: &TransactionOptions) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Begins a transaction with validated options. Returns whether `restore_session` has to be called after it.
+    async fn begin(&mut self, transaction: &TransactionOptions) -> Result<bool, Error>;
+
+    /// Restores what [`begin`](Self::begin) has changed in the session, after the transaction has ended.
+    async fn restore_session(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Prepares the connection for another attempt after one that the database aborted.
+    fn prepare_retry(&mut self) {}
+
+    /// Marks the transaction that this crate has started, with its level if this crate has set one, while its closure
+    /// runs. `None` on engines that show a transaction's level.
+    fn mark_isolation(&mut self, _: Option<IsolationLevel>) -> Option<StartedMark> {
+        None
+    }
+
+    /// Fails with [`Error::TransactionAborted`] when the server has already ended the transaction that Diesel counts.
+    /// Not needed where each later statement fails, or where locking and drawing detect it.
+    async fn assert_open(&mut self) -> Result<(), Error>;
+
+    /// Commits the transaction that this crate has started. Fails when the server has already ended it, or would roll it
+    /// back. After an error it may still be open.
+    async fn commit(&mut self) -> Result<(), Error>;
+
+    /// The error of [`commit`](Self::commit) when the following rollback found no transaction.
+    fn map_commit_error(&self, error: Error) -> Error {
+        error
+    }
+
+    /// Rolls back, and restores what the beginning of the transaction has changed in the session. Returns whether this crate had
+    /// started the transaction, as far as the engine can tell. After an error one may still be open.
+    async fn roll_back(&mut self) -> Result<bool, diesel::result::Error>;
+
+    /// Whether the error may have ended the transaction. Otherwise a statement has ended it, and may have committed it.
+    async fn may_end_transactions(&mut self, _: RetryReason) -> Result<bool, Error> {
+        Ok(false)
+    }
+
+    /// The transactions that a closure may have left behind by PREPARE TRANSACTION: those of its user in this database.
+    async fn prepared_transactions(&mut self) -> Result<Option<String>, Error> {
+        Ok(None)
+    }
+
+    /// Stores in the session that all writes are sent to this server. Does nothing on engines that have one writer anyway.
+    async fn assume_single_writer(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Ends what a dropped future has started, when `depth` transactions were open before it, and marks the connection as
+    /// broken. Outer transactions are rolled back too: they can't be committed without what the future has not done. `undo`: a
+    /// statement for what may be committed. Does nothing on connections that block: their futures are never dropped before they
+    /// are ready.
+    fn abandon(&mut self, depth: u32, undo: Option<&str>);
+
     /// Runs the pending migrations while no other session does. No transaction is open. Returns their versions.
     async fn migrate(&mut self) -> Result<Vec<String>, Error>;
 
@@ -96,6 +172,11 @@ pub trait HasEngine: Sized + Send {
     /// Without a receiver: an application that is generic over [`TransactionExt`](crate::TransactionExt) can't call it by
     /// mistake, and may have a trait with a method of this name.
     fn engine(conn: &mut Self) -> Result<Box<dyn Engine + '_>, Error>;
+
+    /// Runs the future of a method of a connection that blocks, which is ready at once.
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        crate::rt::block_on(future)
+    }
 }
 
 /// A connection of Diesel for which there is an engine.
@@ -107,12 +188,7 @@ pub trait HasEngine: Sized + Send {
     note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
             `sqlite` for `SqliteConnection`"
 )]
-pub trait HasBlockingEngine: HasEngine + Connection {
-    /// Runs the future of a method, which is ready at once.
-    fn block_on<T>(future: impl Future<Output = T>) -> T {
-        crate::rt::block_on(future)
-    }
-}
+pub trait HasBlockingEngine: HasEngine + Connection {}
 
 /// A connection of diesel-async for which there is an engine.
 #[cfg(feature = "_async")]

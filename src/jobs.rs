@@ -1,27 +1,27 @@
-//! What runs in the background: renewals, elections, timers. Here is what elections and timers have in common: when a node stops,
-//! and which errors it survives.
+//! What runs in the background: renewals, elections, timers. Here are elections, and what they have in common with timers: when a
+//! node stops, and which errors it survives.
 
-pub(crate) mod candidate;
+pub(crate) mod callbacks;
 pub(crate) mod guard;
 pub(crate) mod renewer;
+pub(crate) mod schedule;
 pub(crate) mod timer;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::acts::slot_queue::POLL_INTERVAL;
-use crate::jobs::renewer::Renewer;
-use crate::pools::lender::Lender;
+use crate::jobs::guard::{Held, ReleaseKind};
 use crate::rt::backoff;
 use crate::rt::stop_token::StopToken;
-use crate::{Error, LeaseOptions, Semaphore};
+use crate::{Error, LeaseOptions, Pool, Semaphore, SlotRenewer, Wait};
 
 /// The pauses after errors that follow each other.
 const MIN_PAUSE: Duration = Duration::from_millis(200);
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 
 /// A node that calls `run_as_leader` or `run_on_timer`.
-pub(crate) struct Participant<'a, L> {
-    pub(crate) renewer: Renewer<L>,
+pub(crate) struct Participant<'a, P> {
+    pub(crate) renewer: SlotRenewer<P>,
     pub(crate) semaphore: &'a Semaphore,
     pub(crate) lease: &'a LeaseOptions,
     /// Of the renewer: stopped when the node is to stop.
@@ -29,10 +29,10 @@ pub(crate) struct Participant<'a, L> {
     failures: u32,
 }
 
-impl<'a, L: Lender> Participant<'a, L> {
+impl<'a, P: Pool> Participant<'a, P> {
     /// Checks the arguments. Sends nothing.
     pub(crate) fn new(
-        renewer: &Renewer<L>,
+        renewer: &SlotRenewer<P>,
         semaphore: &'a Semaphore,
         lease: &'a LeaseOptions,
     ) -> Result<Self, Error> {
@@ -84,11 +84,84 @@ fn may_pass(error: &Error) -> bool {
             error,
             Error::Database(_)
                 | Error::ReadOnly { .. }
+                | Error::RefusedByGroup { .. }
                 | Error::OutcomeUnknown { .. }
                 | Error::TransactionAborted { .. }
                 | Error::SlotLost { .. }
                 | Error::LockTableFull { .. }
         )
+}
+
+/// What `run_as_leader` does around its closure.
+pub(crate) struct Candidate<'a, P> {
+    node: Participant<'a, P>,
+    /// It has resigned: another node may be elected.
+    has_resigned: bool,
+}
+
+impl<'a, P: Pool> Candidate<'a, P> {
+    pub(crate) fn new(
+        renewer: &SlotRenewer<P>,
+        semaphore: &'a Semaphore,
+        lease: &'a LeaseOptions,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            node: Participant::new(&renewer.patient(), semaphore, lease)?,
+            has_resigned: false,
+        })
+    }
+
+    /// Stopped when the loop is to end.
+    pub(crate) fn stop(&self) -> &StopToken {
+        &self.node.stop
+    }
+
+    /// Waits until this node is elected. Returns `None` when it is stopped.
+    pub(crate) async fn elected(&mut self) -> Result<Option<Held>, Error> {
+        if self.has_resigned {
+            self.stop().pause(self.node.renewer.interval()).await;
+            self.has_resigned = false;
+        }
+        while !self.stop().is_stopped() {
+            let (semaphore, lease) = (self.node.semaphore, self.node.lease);
+            let began = Instant::now();
+            let acquired = self
+                .node
+                .renewer
+                .acquire_when_free(semaphore, lease, Wait::Forever);
+            match acquired.await {
+                Ok(held) => {
+                    self.node.succeeded();
+                    if self.leads(held.is_held()) {
+                        let (name, fence) = (semaphore.name(), held.slot().fence);
+                        tracing::info!(semaphore = name, fence, "elected as leader");
+                        return Ok(Some(held));
+                    }
+                    held.release_as(ReleaseKind::Unused);
+                    drop(held);
+                    self.node.pause_after_loss().await;
+                }
+                Err(Error::Stopped { .. }) => break,
+                Err(error) => {
+                    // It has reached the database since the last error, unless the pool had no connection for it.
+                    if began.elapsed() > MAX_PAUSE && !error.has_no_connection_yet() {
+                        self.node.succeeded();
+                    }
+                    self.node.survive(error).await?;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The closure has ended. `is_held`: as the leader, or after the loss of the slot.
+    pub(crate) fn has_led(&mut self, is_held: bool) {
+        self.has_resigned = self.leads(is_held);
+    }
+
+    fn leads(&self, is_held: bool) -> bool {
+        is_held && !self.stop().is_stopped()
+    }
 }
 
 #[cfg(all(test, feature = "_async_pool"))]

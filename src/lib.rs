@@ -10,7 +10,7 @@
 //! | skip the work while another transaction does it | [`try_with_object_lock`], [`try_with_slot`]: they return `None` |
 //! | at most N workers at a time, for minutes or hours | a [`Semaphore`] with leases: `SlotRenewer` (features `r2d2`, `bb8`, `deadpool`), or [`try_acquire_slot`] |
 //! | one server leads, and another one takes over when it dies | `SlotRenewer::run_as_leader` |
-//! | a job that is due once per minute, hour or day, on one of all servers | `SlotRenewer::run_on_timer`; with a timer of the application [`LeaseOptions::hold_at_least`] |
+//! | a job that is due once per minute, hour or day, or by a cron expression, on one of all servers | `SlotRenewer::run_on_timer`; with a timer of the application [`LeaseOptions::hold_at_least`] |
 //! | at most N short transactions at a time | [`with_slot`] |
 //! | numbers without gaps: invoices, passes of a meeting | [`next_number`] in the transaction that uses the number |
 //! | see who holds a lock or a slot, and who waits | [`InspectExt`] |
@@ -78,7 +78,7 @@
 //!
 //! | | on a connection | on a pool (features `r2d2`, `bb8`, `deadpool`) |
 //! |---|---|---|
-//! | object lock | [`with_object_lock`], [`lock_object`]; without a wait [`try_with_object_lock`], [`try_lock_object`] | `LockPool::with_object_lock` |
+//! | object lock | [`with_object_lock`], [`lock_object`]; without a wait [`try_with_object_lock`], [`try_lock_object`] | `LockPool::with_object_lock`, `try_with_object_lock` |
 //! | leased slot | [`acquire_slot`], [`try_acquire_slot`]: a [`Slot`] | `SlotRenewer::acquire`, `try_acquire`: a `SlotGuard`; `try_run`: a closure |
 //! | leader; job on a timer | | `SlotRenewer::run_as_leader`, `run_on_timer` |
 //! | slot of a transaction | [`with_slot`], [`try_with_slot`] | `LockPool::with_slot`, `try_with_slot` |
@@ -145,6 +145,7 @@
 //!   `migrate_async`, `assume_single_writer_async`, and `set_cancel_tls` (`async-postgres`). `async-postgres` and `async-mysql`
 //!   need no client library of the database. All three need a runtime of tokio with `enable_all`.
 //! - `bb8`, `deadpool`: diesel-async's pools; the types of `r2d2`, `Async`, `AsyncPool`, `Error::AsyncPool`, `Error::Stopped`.
+//! - `cron`: `TimerJob::cron`, `Error::InvalidSchedule`; with one of the pools.
 //!
 //! [With diesel-async]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/async.md
 //! [Coming from another library]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/coming-from.md
@@ -236,7 +237,7 @@ pub use crate::error::conversions::Result;
 pub use crate::error::definition::Error;
 pub use crate::error::wait::Wait;
 #[cfg(any(feature = "bb8", feature = "deadpool"))]
-pub use crate::pools::lender::{Async, AsyncPool};
+pub use crate::pools::Async;
 pub use crate::values::held_object_lock::{HeldObjectLock, LockSession, LockWaiter};
 pub use crate::values::lease::LeaseOptions;
 pub use crate::values::list_options::ListOptions;
@@ -251,9 +252,9 @@ pub use crate::{
     api::recurring::Tick,
     api::shutdown::{Shutdown, Unfinished},
     api::slot_guard::{ActiveSlot, SlotGuard},
-    api::slot_renewer::SlotRenewer,
+    jobs::renewer::SlotRenewer,
     jobs::timer::TimerJob,
-    pools::lender::{Blocking, Pool, Style},
+    pools::{Blocking, Pool},
     rt::stop_token::{StopOnDrop, StopToken},
 };
 

@@ -16,12 +16,6 @@
 
 mod blocking;
 pub(crate) mod depth;
-#[cfg(any(
-    feature = "async-postgres",
-    feature = "async-mysql",
-    feature = "_async_pool"
-))]
-pub(crate) mod dropped;
 #[cfg(feature = "_async")]
 pub(crate) mod nonblocking;
 pub(crate) mod raw_sql;
@@ -36,8 +30,12 @@ use diesel::query_builder::{AsQuery, Query, QueryFragment, QueryId};
 use diesel::{OptionalExtension, QueryResult};
 
 /// Sends statements. Transactions are counted as Diesel does it.
+#[diagnostic::on_unimplemented(
+    message = "`diesel-locks` does not know connections of the type `{Self}`",
+    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, none of diesel-async, or the engine's feature is off"
+)]
 pub trait Link: Sized + Send {
-    type Backend: Backend;
+    type Db: Backend;
 
     /// Whether [`status`](Self::status) follows the server when SQL of the application ends a transaction, or an error aborts it.
     const KNOWS_SERVER_STATE: bool = false;
@@ -54,19 +52,19 @@ pub trait Link: Sized + Send {
 
     fn execute<Q>(&mut self, statement: Q) -> impl Future<Output = QueryResult<usize>> + Send
     where
-        Q: QueryFragment<Self::Backend> + QueryId + Send;
+        Q: QueryFragment<Self::Db> + QueryId + Send;
 
     fn load<Q, T>(&mut self, query: Q) -> impl Future<Output = QueryResult<Vec<T>>> + Send
     where
-        Q: AsQuery<Query: QueryFragment<Self::Backend> + QueryId + Send> + Send,
-        Self::Backend: QueryMetadata<Q::SqlType>,
-        T: FromSqlRow<Q::SqlType, Self::Backend> + Send;
+        Q: AsQuery<Query: QueryFragment<Self::Db> + QueryId + Send> + Send,
+        Self::Db: QueryMetadata<Q::SqlType>,
+        T: FromSqlRow<Q::SqlType, Self::Db> + Send;
 
     fn get_result<Q, T>(&mut self, query: Q) -> impl Future<Output = QueryResult<T>> + Send
     where
-        Q: AsQuery<Query: QueryFragment<Self::Backend> + QueryId + Send> + Send,
-        Self::Backend: QueryMetadata<Q::SqlType>,
-        T: FromSqlRow<Q::SqlType, Self::Backend> + Send,
+        Q: AsQuery<Query: QueryFragment<Self::Db> + QueryId + Send> + Send,
+        Self::Db: QueryMetadata<Q::SqlType>,
+        T: FromSqlRow<Q::SqlType, Self::Db> + Send,
     {
         async {
             let rows = self.load(query).await?;
@@ -80,9 +78,9 @@ pub trait Link: Sized + Send {
         query: Q,
     ) -> impl Future<Output = QueryResult<Option<T>>> + Send
     where
-        Q: AsQuery<Query: QueryFragment<Self::Backend> + QueryId + Send> + Send,
-        Self::Backend: QueryMetadata<Q::SqlType>,
-        T: FromSqlRow<Q::SqlType, Self::Backend> + Send,
+        Q: AsQuery<Query: QueryFragment<Self::Db> + QueryId + Send> + Send,
+        Self::Db: QueryMetadata<Q::SqlType>,
+        T: FromSqlRow<Q::SqlType, Self::Db> + Send,
     {
         async { self.get_result(query).await.optional() }
     }
@@ -101,9 +99,9 @@ pub trait Link: Sized + Send {
         query: &Q,
     ) -> impl Future<Output = QueryResult<QueryResult<Vec<T>>>> + Send
     where
-        Q: Query + QueryFragment<Self::Backend> + QueryId + Send + Sync,
-        Self::Backend: QueryMetadata<Q::SqlType>,
-        T: FromSqlRow<Q::SqlType, Self::Backend> + Send,
+        Q: Query + QueryFragment<Self::Db> + QueryId + Send + Sync,
+        Self::Db: QueryMetadata<Q::SqlType>,
+        T: FromSqlRow<Q::SqlType, Self::Db> + Send,
     {
         async move {
             self.begin(sql).await?;
@@ -147,10 +145,6 @@ pub trait Link: Sized + Send {
         future
     }
 }
-
-pub(crate) trait On<DB: Backend>: Link<Backend = DB> {}
-
-impl<C: Link> On<C::Backend> for C {}
 
 /// Commits the innermost transaction, or rolls it back after an error, which takes precedence over an error of the rollback:
 /// if that fails, Diesel marks the connection as broken. For transactions that run nothing of the application.

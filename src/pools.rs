@@ -1,254 +1,132 @@
-//! Waits without a connection. Here are the connections of a pool, borrowed for the attempts of waits.
+//! Waits without a connection. Here are the pools of which connections are borrowed for the attempts of waits.
 
-pub(crate) mod lender;
+#[cfg(all(
+    any(feature = "bb8", feature = "deadpool"),
+    any(
+        feature = "async-postgres",
+        feature = "async-mysql",
+        feature = "async-sqlite"
+    )
+))]
+mod asynchronous;
+pub(crate) mod connections;
 pub(crate) mod object_waits;
+#[cfg(feature = "r2d2")]
+pub(crate) mod r2d2;
 pub(crate) mod slot_waits;
-pub(crate) mod transactions;
 
-use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::io;
+use std::ops::DerefMut;
+use std::time::Duration;
 
-use crate::acts::cancel_guard::unless_dropped;
-use crate::acts::waiting::Waiting;
-use crate::engine::{Engine, HasEngine};
-use crate::link::depth::{depth, mark_broken};
-use crate::pools::lender::Lender;
-use crate::rt::lock;
-use crate::rt::permits::{Permit, Permits};
-use crate::{Error, Wait};
+use crate::Error;
+use crate::engine::HasEngine;
+use crate::rt::permits::Permit;
+use crate::rt::stop_token::StopToken;
 
-/// From this number of connections on, one is left to other users of the pool: see "Waiting" in DESIGN.md. Requests wait for a
-/// permit, and dropping one leaves nothing in the pool's queue. A request that stays in the queue of bb8 when it is dropped
-/// keeps its permit until it has left that.
-const SMALLEST_SHARED_POOL: usize = 4;
+/// A pool of connections: of those of Diesel or of diesel-async.
+///
+/// | feature | pool | `Style` | how long a request waits for a connection |
+/// |---|---|---|---|
+/// | `r2d2` | `diesel::r2d2::Pool<ConnectionManager<C>>` | [`Blocking`] | `connection_timeout`, 30 s by default |
+/// | `bb8` | `diesel_async::pooled_connection::bb8::Pool<C>` | `Async` | `connection_timeout`, 30 s by default |
+/// | `deadpool` | `diesel_async::pooled_connection::deadpool::Pool<C>` | `Async` | `Timeouts::wait`, but 200 ms at least, in which the pool opens or checks one; 30 s if it is not set |
+///
+/// `C` is `AsyncPgConnection`, `AsyncMysqlConnection` or `SyncConnectionWrapper<SqliteConnection>` in the pools of diesel-async. A
+/// function that is generic over them has the bound `Pool<Style = Async>`, and `Connection: AsyncSequenceExt`, for example, if
+/// its closures use such methods. Sealed.
+///
+/// A pool of diesel-async that gives no connection is `Error::AsyncPool`, into which the error of the
+/// application's own `pool.get().await?` is converted too, so that both are answered alike
+/// ([`Error::is_busy`](crate::Error::is_busy)).
+///
+/// A request that has ended, because its time is up or its future was dropped, leaves the queue of deadpool. It stays in that
+/// of bb8 0.9 for up to `connection_timeout`, because a check of a connection must not be dropped; a `LockPool` of four or more
+/// connections leaves fewer such requests than the pool has connections. When a runtime is shut down while bb8 opens a
+/// connection in it, that place of the pool is lost: use a pool in one runtime.
+///
+/// A connection that is in use when its future is dropped is not returned: see `operation::dropped_futures`.
+#[diagnostic::on_unimplemented(
+    message = "`diesel-locks` can't use `{Self}` as a pool",
+    label = "not `diesel::r2d2::Pool`, or `bb8::Pool` or `deadpool::Pool` of `diesel_async::pooled_connection`, or a feature is off",
+    note = "enable the features of `diesel-locks` for the pool (`r2d2`, `bb8`, `deadpool`) and for its connections \
+            (`postgres`, `mysql`, `sqlite`, `async-postgres`, `async-mysql`, `async-sqlite`)"
+)]
+pub trait Pool: Clone + Send + Sync + 'static {
+    /// The connections of the pool.
+    type Connection: HasEngine + 'static;
 
-/// The number of connections of a pool of this size that requests may borrow at the same time. Any number of a pool without
-/// connections: deadpool sets its size to 0 when it is closed, and tells it to each request.
-fn share_of(pool_size: usize) -> usize {
-    match pool_size {
-        0 => usize::MAX,
-        1..SMALLEST_SHARED_POOL => pool_size,
-        _ => pool_size - 1,
-    }
-}
+    /// How the methods over this pool wait: [`Blocking`] or `Async`.
+    type Style;
 
-/// How long a waiter waits for a connection at least, so that what is free is acquired with any time limit: the pool may
-/// have to open a connection.
-const SHORTEST_BORROW: Duration = Duration::from_millis(200);
+    /// Whether its connections block. Then their futures are ready at once, and what runs in the background has a thread.
+    #[doc(hidden)]
+    const BLOCKS: bool;
 
-/// How old the identity of the database may be before a waiter reads it again.
-const IDENTITY_AGE: Duration = Duration::from_secs(10);
+    #[doc(hidden)]
+    type Lent: DerefMut<Target = Self::Connection> + Send + 'static;
 
-/// How long others wait for the one that reads it for the first time: it may get no answer, or be a future that is not polled.
-const LONGEST_READING: Duration = Duration::from_secs(1);
-
-type Identity = (Instant, Option<String>);
-
-pub(crate) struct Connections<L> {
-    pool: L,
-    share: Arc<Permits>,
-    identity: Mutex<Option<Identity>>,
-    /// Of the waiter that reads it for the first time. Thousands would each borrow a connection.
-    identifying: Arc<Permits>,
-}
-
-impl<L> Connections<L> {
-    pub(crate) fn new(pool: L) -> Self {
-        Self {
-            pool,
-            share: Arc::default(),
-            identity: Mutex::default(),
-            identifying: Arc::default(),
-        }
-    }
-
-    pub(crate) fn pool(&self) -> &L {
-        &self.pool
-    }
-
-    fn known_identity(&self) -> Option<Identity> {
-        lock(&self.identity).clone()
-    }
-}
-
-impl<L: Lender> Connections<L> {
-    /// Borrows a connection, within the time of the pool and that of the waiter.
-    pub(crate) async fn borrow(&self, waiting: &Waiting) -> Result<Borrowed<L>, Error> {
-        self.borrow_within(waiting, Instant::now(), self.limit(waiting))
-            .await
-    }
-
-    async fn borrow_within(
+    /// Borrows a connection. Waits for one until the time-out of the pool or `limit`, whichever is shorter, or until the stop:
+    /// then returns `None`. Returns the permit with the connection. Otherwise drops it when the request has left the queue of
+    /// the pool, which may be after the end of this call.
+    #[doc(hidden)]
+    fn lend(
         &self,
-        waiting: &Waiting,
-        started: Instant,
         limit: Duration,
-    ) -> Result<Borrowed<L>, Error> {
-        waiting.check_stop()?;
-        let deadline = started.checked_add(limit);
-        let permit = self.share.acquire(self.share(), deadline, waiting.stop());
-        let permit = permit.await;
-        waiting.check_stop()?;
-        if permit.is_none()
-            && let Some(error) = self.pool.timed_out(started.elapsed())
-        {
-            return Err(error);
-        }
-        let left = limit.saturating_sub(started.elapsed());
-        // In memory of its own: a future that waits in a queue would have room for it (deadpool: 17 kB).
-        let lending = Box::pin(self.pool.lend(left, waiting.stop(), permit));
-        match lending.await? {
-            Some(taken) => Ok(Borrowed {
-                lent: Some(taken),
-                leases: false,
-            }),
-            None => Err(waiting.stopped_error()),
-        }
+        stop: Option<&StopToken>,
+        permit: Option<Permit>,
+    ) -> impl Future<Output = Lending<Self::Lent>> + Send;
+
+    /// Returns a connection to the pool, and drops the permit afterwards. One that a dropped future has abandoned stays open
+    /// until the session has done what is left to do.
+    #[doc(hidden)]
+    fn give_back_abandoned(conn: Self::Lent, permit: Option<Permit>) {
+        drop(conn);
+        drop(permit);
     }
 
-    fn limit(&self, waiting: &Waiting) -> Duration {
-        let limit = match waiting.wait {
-            Wait::AtMost(limit) => limit.saturating_sub(waiting.elapsed()).max(SHORTEST_BORROW),
-            Wait::Forever | Wait::No => Duration::MAX,
-        };
-        self.pool.timeout().min(limit)
+    /// Work that uses connections, as a future that is ready at once if these block.
+    #[doc(hidden)]
+    fn drive<T: Send>(work: impl Future<Output = T> + Send) -> impl Future<Output = T> + Send {
+        work
     }
 
-    /// How many connections requests may borrow at the same time.
-    pub(crate) fn share(&self) -> usize {
-        share_of(self.pool.max_size())
+    /// The future of a method with a closure, which may be dropped while a statement of the closure runs.
+    #[cfg(feature = "_async_pool")]
+    #[doc(hidden)]
+    fn droppable<T: Send>(work: impl Future<Output = T> + Send) -> impl Future<Output = T> + Send {
+        work
     }
 
-    /// How many waiters for a semaphore of `permits` permits may make their first attempts at the same time: half of
-    /// the connections stay for others.
-    pub(crate) fn max_concurrent(&self, permits: usize) -> usize {
-        permits.min(self.pool.max_size() / 2).max(1)
-    }
+    /// Runs work in the background: on a thread with this name, or as a task of the caller's runtime, which drops it when it is
+    /// shut down. `apart`: not on a runtime of the application. Drops the work if it can't be started.
+    #[doc(hidden)]
+    fn spawn(
+        name: &str,
+        apart: bool,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> io::Result<()>;
 
-    pub(crate) fn is_identified(&self) -> bool {
-        self.known_identity().is_some()
-    }
+    /// The error of a request that got no connection in this time. `None` if only the pool itself can make it.
+    #[doc(hidden)]
+    fn timed_out(&self, waited: Duration) -> Option<Error>;
 
-    /// The identity of the database, which one waiter reads for all.
-    pub(crate) async fn database_id(&self, waiting: &Waiting) -> Result<Option<String>, Error> {
-        if let Some((_, database)) = self.known_identity() {
-            return Ok(database);
-        }
-        let (started, limit) = (Instant::now(), self.limit(waiting));
-        let deadline = Some(started + LONGEST_READING.min(limit / 2));
-        let _permit = self.identifying.acquire(1, deadline, waiting.stop()).await;
-        if let Some((_, database)) = self.known_identity() {
-            return Ok(database);
-        }
-        let mut conn = self.borrow_within(waiting, started, limit).await?;
-        self.read_identity(&mut *conn.engine()?).await
-    }
+    /// How long [`lend`](Self::lend) waits for a connection at the longest.
+    #[doc(hidden)]
+    fn timeout(&self) -> Duration;
 
-    /// Reads the identity with the connection of a waiter that was refused, unless it was read recently: a server may be
-    /// replaced by another one. Not with a connection that was lost at the end of the attempt: the next one has another.
-    pub(crate) async fn refresh_identity(&self, engine: &mut dyn Engine) -> Result<(), Error> {
-        let known = self.known_identity();
-        let is_old = known.is_none_or(|(read, _)| read.elapsed() > IDENTITY_AGE);
-        if is_old && depth(engine.status()).is_ok() {
-            self.read_identity(engine).await?;
-        }
-        Ok(())
-    }
-
-    async fn read_identity(&self, engine: &mut dyn Engine) -> Result<Option<String>, Error> {
-        let read = unless_dropped!(&mut *engine, |engine| engine.database_id());
-        let database = discard_if_unusable(engine, read)?;
-        *lock(&self.identity) = Some((Instant::now(), database.clone()));
-        Ok(database)
-    }
+    #[doc(hidden)]
+    fn max_size(&self) -> usize;
 }
 
-/// A connection that is borrowed until this is dropped, and its permit. The permit is dropped after the connection, so that
-/// the next one finds it in the pool. There is none if the time was up, and the pool had a connection.
-pub(crate) struct Borrowed<L: Lender> {
-    lent: Option<(L::Lent, Option<Permit>)>,
-    leases: bool,
-}
+/// What a request for a connection gets: the connection with the permit of the request, or `None` after a stop.
+pub(crate) type Lending<L> = Result<Option<(L, Option<Permit>)>, Error>;
 
-const BORROWED: &str = "a connection until it is dropped";
+/// The style of methods that block the thread: on r2d2's pool.
+#[derive(Clone, Copy, Debug)]
+pub enum Blocking {}
 
-impl<L: Lender> Deref for Borrowed<L> {
-    type Target = L::Connection;
-
-    fn deref(&self) -> &L::Connection {
-        &self.lent.as_ref().expect(BORROWED).0
-    }
-}
-
-impl<L: Lender> DerefMut for Borrowed<L> {
-    fn deref_mut(&mut self) -> &mut L::Connection {
-        &mut self.lent.as_mut().expect(BORROWED).0
-    }
-}
-
-impl<L: Lender> Borrowed<L> {
-    pub(crate) fn engine(&mut self) -> Result<Box<dyn Engine + '_>, Error> {
-        L::Connection::engine(self)
-    }
-
-    /// The session leases slots from now on. If a future is dropped meanwhile, it has to release the slot.
-    pub(crate) fn begin_to_lease(&mut self) {
-        self.leases = true;
-    }
-}
-
-impl<L: Lender> Drop for Borrowed<L> {
-    fn drop(&mut self) {
-        let Some((conn, permit)) = self.lent.take() else {
-            return;
-        };
-        if self.leases {
-            L::give_back_abandoned(conn, permit);
-        } else {
-            drop(conn);
-            drop(permit);
-        }
-    }
-}
-
-/// Returns the outcome of an attempt. After an error that the connection may have, and another one may not, has the pool
-/// discard the connection. Not in an open transaction, which is the application's.
-pub(crate) fn discard_if_unusable<T>(
-    engine: &mut dyn Engine,
-    outcome: Result<T, Error>,
-) -> Result<T, Error> {
-    let is_suspect = matches!(outcome, Err(Error::Database(_) | Error::ReadOnly { .. }));
-    if is_suspect && depth(engine.status()).is_ok_and(|depth| depth == 0) {
-        mark_broken(engine.status());
-    }
-    outcome
-}
-
-#[cfg(all(test, feature = "r2d2", feature = "sqlite"))]
-mod tests {
-    use diesel::SqliteConnection;
-    use diesel::r2d2::{ConnectionManager, Pool};
-
-    use super::*;
-    use crate::rt::block_on;
-
-    #[test]
-    fn identity_is_not_read_with_a_connection_that_is_lost() {
-        let manager = ConnectionManager::<SqliteConnection>::new(":memory:");
-        let pool = Pool::builder().max_size(1).build(manager).expect("a pool");
-        let mut conn = pool.get().expect("a connection");
-        let mut engine = SqliteConnection::engine(&mut conn).expect("an engine");
-        mark_broken(engine.status());
-        let connections = Connections::new(pool.clone());
-        let refreshed = block_on(connections.refresh_identity(&mut *engine));
-        assert!(refreshed.is_ok(), "{refreshed:?}");
-    }
-
-    #[test]
-    fn one_of_four_connections_is_left_to_others() {
-        for (size, share) in [(0, usize::MAX), (1, 1), (2, 2), (3, 3), (4, 3), (16, 15)] {
-            assert_eq!(share_of(size), share, "of {size}");
-        }
-    }
-}
+/// The style of methods that return futures: on the pools of diesel-async. Feature `bb8` or `deadpool`.
+#[cfg(feature = "_async_pool")]
+#[derive(Clone, Copy, Debug)]
+pub enum Async {}

@@ -7,12 +7,6 @@
 #[cfg(feature = "_pool")]
 pub(crate) mod activity;
 pub(crate) mod alarm;
-#[cfg(any(
-    feature = "async-postgres",
-    feature = "async-mysql",
-    feature = "_async_pool"
-))]
-pub(crate) mod background;
 pub(crate) mod backoff;
 pub(crate) mod permits;
 #[cfg_attr(
@@ -25,7 +19,7 @@ pub(crate) mod permits;
 )]
 pub(crate) mod stop_token;
 #[cfg(feature = "_async")]
-mod task;
+pub(crate) mod task;
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -102,7 +102,7 @@ impl Design {
 
     fn acquire<C: Backend>(self, conn: &mut C, semaphore: &Semaphore) -> QueryResult<Option<Held>> {
         let name = Value::Text(semaphore.name());
-        let permits = i64::from(semaphore.permits());
+        let permits = i64::from(semaphore.permits().expect("its own"));
         let token = || Uuid::new_v4().simple().to_string();
         match self {
             Self::Ours => {
@@ -163,9 +163,10 @@ impl Design {
             Held::Numbered(token, number) => {
                 conn.change::<FreeSlot>(&[name, Value::Text(token), Value::Number(*number)])?
             }
-            Held::Counted => {
-                conn.change::<CountUp>(&[name, Value::Number(semaphore.permits().into())])?
-            }
+            Held::Counted => conn.change::<CountUp>(&[
+                name,
+                Value::Number(semaphore.permits().expect("its own").into()),
+            ])?,
         };
         assert_eq!(released, 1, "{} released what it held", self.name());
         Ok(())

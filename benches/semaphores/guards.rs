@@ -48,7 +48,7 @@ pub(crate) fn measure<C: Backend>(hold_time: Duration, report: &mut Report) -> R
         .build(ConnectionManager::<C>::new(&database.url))?;
     let renewer = SlotRenewer::new(pool);
     let guards = (0..GUARDS)
-        .map(|_| renewer.acquire(&MANY, &LeaseOptions::new(LEASE), Wait::No))
+        .map(|_| renewer.acquire(&MANY, LeaseOptions::new(LEASE), Wait::No))
         .collect::<Result<Vec<_>, _>>()?;
     let (before, processor, started) = (
         STATEMENTS.load(Ordering::Relaxed),

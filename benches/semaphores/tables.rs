@@ -11,7 +11,7 @@ pub(crate) fn create_and_fill<C: Backend>(conn: &mut C, semaphore: &Semaphore) -
         Engine::Postgres => "TIMESTAMPTZ",
         _ => "TIMESTAMP(6) NULL",
     };
-    let (name, permits) = (semaphore.name(), semaphore.permits());
+    let (name, permits) = (semaphore.name(), semaphore.permits().expect("its own"));
     let mut statements = vec![
         // 2015: a row per semaphore to queue at, a row per holder.
         "CREATE TABLE parents (name VARCHAR(255) PRIMARY KEY, permits BIGINT NOT NULL)".to_owned(),

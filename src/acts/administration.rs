@@ -40,9 +40,29 @@ pub(crate) async fn register(
     }
     outside(engine, "register_semaphores", OTHERS_WAIT)?;
     for semaphore in semaphores {
-        create_slots(engine, semaphore.borrow(), true).await?;
-        engine.register(semaphore.borrow()).await?;
+        let semaphore = semaphore.borrow();
+        // Otherwise `set_permits` has created them.
+        if semaphore.permits().is_some() {
+            create_slots(engine, semaphore, true).await?;
+            engine.register(semaphore).await?;
+        }
     }
+    Ok(())
+}
+
+pub(crate) async fn set_permits(
+    engine: &mut dyn Engine,
+    name: &str,
+    permits: u32,
+) -> Result<(), Error> {
+    // What is granted has a row. A semaphore that is paused has one too, so that it is listed.
+    let slots = Semaphore::new(name, permits.max(1));
+    slots.validate()?;
+    outside(engine, "set_permits", OTHERS_WAIT)?;
+    create_slots(engine, &slots, true).await?;
+    engine.register(&Semaphore::new(name, permits)).await?;
+    tracing::info!(semaphore = name, permits, "number of permits set");
+    slot_queue::notify_released(name, usize::try_from(permits).unwrap_or(usize::MAX), None);
     Ok(())
 }
 

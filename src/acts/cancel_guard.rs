@@ -1,5 +1,5 @@
 //! What happens when the future of a method is dropped before it is ready: [`CancelGuard`] has the engine abandon the connection
-//! (`TransactionBackend::abandon`), whose link sends what ends the work on the server (`Link::abandon`, `link::dropped`).
+//! (`Engine::abandon`), whose link sends what ends the work on the server (`Link::abandon`, `link::nonblocking`).
 
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -12,7 +12,7 @@ use crate::engine::{Engine, HasEngine};
 use crate::link::depth;
 use crate::link::depth::{depth, mark_broken};
 #[cfg(feature = "_async_pool")]
-pub(crate) use crate::link::dropped::counted;
+pub(crate) use crate::link::nonblocking::counted;
 #[cfg(all(feature = "_pool", not(feature = "_async_pool")))]
 use crate::rt::activity::Activity;
 
@@ -35,12 +35,10 @@ impl Used for dyn Engine + '_ {
 }
 
 /// A connection while a method of this crate uses it. If the guard is dropped before [`finish_with`](Self::finish_with), it
-/// ends what the method has started on the server: see [`TransactionBackend::abandon`].
+/// ends what the method has started on the server: see [`Engine::abandon`].
 ///
 /// The future of the method owns the guard, and borrows the connection from it for everything that it sends. So when the
 /// future is dropped, what it was waiting for is dropped first.
-///
-/// [`TransactionBackend::abandon`]: crate::engine::operations::TransactionBackend::abandon
 pub(crate) struct CancelGuard<'c, U: Used + ?Sized> {
     used: &'c mut U,
     depth: u32,
@@ -149,9 +147,31 @@ pub(crate) fn counted<T, F: Future<Output = T> + Send>(_: &Activity, future: F) 
     future
 }
 
+/// Returns the outcome of an attempt. After an error that the connection may have, and another one may not, has the pool
+/// discard the connection. Not in an open transaction, which is the application's.
+#[cfg(feature = "_pool")]
+pub(crate) fn discard_if_unusable<T>(
+    engine: &mut dyn Engine,
+    outcome: Result<T, Error>,
+) -> Result<T, Error> {
+    let is_suspect = matches!(
+        outcome,
+        Err(Error::Database(_) | Error::ReadOnly { .. } | Error::RefusedByGroup { .. })
+    );
+    if is_suspect && depth(engine.status()).is_ok_and(|depth| depth == 0) {
+        mark_broken(engine.status());
+    }
+    outcome
+}
+
 /// Awaits `$work`, in which `$conn` is what a [`CancelGuard`] guards: an engine or a connection. A macro, because a closure
-/// that returns a future hides whether that is `Send`.
+/// that returns a future hides whether that is `Send`. `borrowed`: [the engine of a pool's connection](discard_if_unusable).
 macro_rules! unless_dropped {
+    (borrowed $engine:expr, |$conn:ident| $work:expr) => {{
+        let engine: &mut dyn crate::engine::Engine = $engine;
+        let outcome = unless_dropped!(&mut *engine, |$conn| $work);
+        crate::acts::cancel_guard::discard_if_unusable(engine, outcome)
+    }};
     ($guarded:expr, |$conn:ident| $work:expr) => {{
         let mut guard = crate::acts::cancel_guard::CancelGuard::new($guarded)?;
         let $conn = &mut *guard;

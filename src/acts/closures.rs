@@ -1,12 +1,12 @@
 //! Bounds for functions that pass an `async` closure of their caller to a method of this crate.
 //!
-//! The futures of this crate's methods are `Send`, so those of their closures have to be. `AsyncFnOnce` and `AsyncFnMut` can't
-//! require it; these traits do. Every `async` closure with such a future implements them.
+//! The futures of this crate's methods are `Send`, so those of their closures have to be. The futures of `AsyncFnOnce` and
+//! `AsyncFnMut` have no name to require that of; those of these traits have one. Every `async` closure implements them.
 //!
 //! | closure of | bound |
 //! |---|---|
-//! | `with_object_lock`, `with_slot`, `try_..`, also of pools; `try_run` | [`SendWork`] |
-//! | `run_transaction`, also of pools; `run_as_leader`, `run_on_timer` | [`RepeatedSendWork`] |
+//! | `with_object_lock`, `with_slot`, `try_..`, also of pools; `try_run` | `Work<.., Future: Send> + Send` |
+//! | `run_transaction`, also of pools; `run_as_leader`, `run_on_timer` | `RepeatedWork<.., Future: Send> + Send` |
 //!
 //! A closure that may be called several times can't change a variable that it captures, because of a limit of `async` closures: use
 //! an atomic or a `Mutex`. A closure may borrow, and the future of the function can be spawned:
@@ -15,7 +15,7 @@
 //! use diesel_async::AsyncConnection;
 //! use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 //! use diesel_locks::Result;
-//! use diesel_locks::closures::SendWork;
+//! use diesel_locks::closures::Work;
 //! use diesel_locks::prelude::*;
 //!
 //! type Conn = SyncConnectionWrapper<diesel::SqliteConnection>;
@@ -24,7 +24,7 @@
 //! async fn edit<T, F>(conn: &mut Conn, id: &str, f: F) -> Result<T>
 //! where
 //!     T: Send,
-//!     for<'r> F: SendWork<&'r mut Conn, Result<T>>,
+//!     for<'r> F: Work<&'r mut Conn, Result<T>, Future: Send> + Send,
 //! {
 //!     conn.with_object_lock(ObjectId::new("Document", id), f).await
 //! }
@@ -51,22 +51,7 @@
     )
 )]
 
-/// An `async` closure whose future is `Send`.
-#[cfg(feature = "_async")]
-pub trait SendWork<T, R>: Work<T, R, Future: Send> + Send {}
-
-#[cfg(feature = "_async")]
-impl<F: Work<T, R, Future: Send> + Send, T, R> SendWork<T, R> for F {}
-
-/// [`SendWork`] that may be called several times.
-#[cfg(feature = "_async")]
-pub trait RepeatedSendWork<T, R>: RepeatedWork<T, R, Future: Send> + Send {}
-
-#[cfg(feature = "_async")]
-impl<F: RepeatedWork<T, R, Future: Send> + Send, T, R> RepeatedSendWork<T, R> for F {}
-
-/// A closure that returns a future. Unlike that of `AsyncFnOnce` alone, the future has a name, so that a caller can require
-/// that it is `Send`.
+/// A closure that returns a future.
 pub trait Work<T, R>: AsyncFnOnce(T) -> R + FnOnce(T) -> <Self as Work<T, R>>::Future {
     /// The future.
     type Future: Future<Output = R>;

@@ -151,7 +151,19 @@ pub(crate) fn record_slot_lost(semaphore: &str, number: u32, held: Duration) {
         number,
         ?held,
         held_us = micros(held),
-        "slot lost: its lease was not renewed in time, or it was released by force"
+        "slot lost: its lease was not renewed, or it was released by force"
+    );
+}
+
+#[cfg(feature = "_pool")]
+pub(crate) fn record_slot_stalled(semaphore: &str, number: u32, pause: Duration) {
+    tracing::warn!(
+        target: "diesel_locks::slot",
+        outcome = "stalled",
+        semaphore,
+        number,
+        ?pause,
+        "slot not renewed: its holder has not reported progress"
     );
 }
 

@@ -12,7 +12,7 @@ use crate::acts::slot_queue::{self, NotifyOnDrop, Pace, poll_until, wait_for_tur
 use crate::acts::transaction::{
     assert_in_transaction, assert_open_if_in_transaction, commit_or_rollback, roll_back_stopped,
 };
-use crate::acts::waiting::Waiting;
+use crate::acts::waiting::{Answer, Waiting};
 use crate::engine::slots::Expiry;
 use crate::engine::{Engine, HasEngine};
 use crate::error::NameKind;
@@ -45,7 +45,8 @@ pub(crate) async fn acquire_timeout(
 ) -> Result<Slot, Error> {
     let request = SlotRequest::new(semaphore);
     let pace = Some(Pace::default());
-    let outcome = poll_until(engine, semaphore, wait, pace, Lease(lease)).await;
+    let outcome = poll_until(engine, semaphore, wait, pace, Acquire::Lease(lease)).await;
+    let outcome = outcome.map(|slot| slot.expect("the slot of a lease"));
     request.record(outcome.as_ref().map(Some), |slot| Some(slot.number));
     outcome
 }
@@ -86,8 +87,10 @@ where
     E: From<Error>,
 {
     let request = SlotRequest::new(semaphore);
-    let outcome = poll_until(&mut *C::engine(conn)?, semaphore, wait, None, Hold).await;
-    request.record(outcome.as_ref().map(Some), |()| None);
+    let mut engine = C::engine(conn)?;
+    let outcome = poll_until(&mut *engine, semaphore, wait, None, Acquire::Transaction).await;
+    drop(engine);
+    request.record(outcome.as_ref().map(Some), |_| None);
     outcome?;
     finish_with_slot(conn, semaphore, work).await
 }
@@ -106,85 +109,69 @@ where
     guard.finish_with(outcome)
 }
 
-/// What a waiter acquires: a lease of a slot, or a transaction that holds one.
-pub(crate) trait Acquire: Send {
-    type Granted: Send;
-
-    /// Whether what is granted outlives the session.
-    #[cfg(feature = "_pool")]
-    const LEASES: bool;
-
-    /// Returns `None` when no slot is free. Keeps nothing if the wait was stopped meanwhile.
-    fn attempt(
-        &mut self,
-        engine: &mut dyn Engine,
-        semaphore: &Semaphore,
-        waiting: &Waiting,
-        budget: RetryBudget,
-    ) -> impl Future<Output = Result<Option<Self::Granted>, Error>> + Send;
+/// What a waiter acquires.
+#[derive(Clone, Copy)]
+pub(crate) enum Acquire<'a> {
+    /// A lease of a slot, which outlives the session.
+    Lease(&'a LeaseOptions),
+    /// A transaction that holds a slot.
+    Transaction,
 }
 
-pub(crate) struct Lease<'a>(pub(crate) &'a LeaseOptions);
-
-impl Acquire for Lease<'_> {
-    type Granted = Slot;
-
-    #[cfg(feature = "_pool")]
-    const LEASES: bool = true;
-
-    async fn attempt(
-        &mut self,
+impl Acquire<'_> {
+    /// Is granted the slot of the lease, or a transaction. Keeps nothing if the wait was stopped meanwhile.
+    pub(crate) async fn attempt(
+        self,
         engine: &mut dyn Engine,
         semaphore: &Semaphore,
         waiting: &Waiting,
         budget: RetryBudget,
-    ) -> Result<Option<Slot>, Error> {
-        let slot = acquire(engine, semaphore, self.0, Uuid::new_v4(), budget).await?;
-        if let (Some(slot), Err(stopped)) = (&slot, waiting.check_stop()) {
-            if let Err(error) = release_stopped(engine, slot).await {
-                tracing::warn!(semaphore = semaphore.name(), %error, "slot not released: its lease ends");
+    ) -> Result<Answer<Option<Slot>>, Error> {
+        let slot = match self {
+            Self::Lease(lease) => {
+                let slot = acquire(engine, semaphore, lease, Uuid::new_v4(), budget).await?;
+                let Some(slot) = slot else {
+                    return Ok(Answer::Continue(None));
+                };
+                Some(slot)
+            }
+            Self::Transaction => {
+                if begin_with_slot(engine, semaphore, budget).await?.is_none() {
+                    return Ok(Answer::Continue(None));
+                }
+                None
+            }
+        };
+        if let Err(stopped) = waiting.check_stop() {
+            match &slot {
+                Some(slot) => release_stopped(engine, slot).await,
+                None => end_stopped(engine, semaphore).await,
             }
             return Err(stopped);
         }
-        Ok(slot)
+        Ok(Answer::Break(slot))
     }
 }
 
 /// Releases the slot of a wait that was stopped, also if the future is dropped.
-async fn release_stopped(engine: &mut dyn Engine, slot: &Slot) -> Result<(), Error> {
-    let mut guard = CancelGuard::new(engine)?;
-    guard.release_slot_of(&slot.semaphore, slot.token);
-    let released = caught(release_unused(&mut *guard, slot)).await;
-    guard.finish_with(released)
+async fn release_stopped(engine: &mut dyn Engine, slot: &Slot) {
+    let released = async {
+        let mut guard = CancelGuard::new(engine)?;
+        guard.release_slot_of(&slot.semaphore, slot.token);
+        let released = caught(release_unused(&mut *guard, slot)).await;
+        guard.finish_with(released)
+    };
+    if let Err(error) = released.await {
+        tracing::warn!(semaphore = slot.semaphore, %error, "slot not released: its lease ends");
+    }
 }
 
-pub(crate) struct Hold;
-
-impl Acquire for Hold {
-    type Granted = ();
-
-    #[cfg(feature = "_pool")]
-    const LEASES: bool = false;
-
-    async fn attempt(
-        &mut self,
-        engine: &mut dyn Engine,
-        semaphore: &Semaphore,
-        waiting: &Waiting,
-        budget: RetryBudget,
-    ) -> Result<Option<()>, Error> {
-        if begin_with_slot(engine, semaphore, budget).await?.is_none() {
-            return Ok(None);
-        }
-        if let Err(stopped) = waiting.check_stop() {
-            // On a connection that is marked as broken too: no transaction of it holds the slot.
-            let outermost = !depth(engine.status()).is_ok_and(|depth| depth > 1);
-            let _notify = outermost.then(|| NotifyOnDrop::unused(semaphore));
-            roll_back_stopped(engine).await;
-            return Err(stopped);
-        }
-        Ok(Some(()))
-    }
+/// Rolls back the transaction of a wait that was stopped.
+async fn end_stopped(engine: &mut dyn Engine, semaphore: &Semaphore) {
+    // On a connection that is marked as broken too: no transaction of it holds the slot.
+    let outermost = !depth(engine.status()).is_ok_and(|depth| depth > 1);
+    let _notify = outermost.then(|| NotifyOnDrop::unused(semaphore));
+    roll_back_stopped(engine).await;
 }
 
 /// The common case comes first.

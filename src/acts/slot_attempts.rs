@@ -1,5 +1,6 @@
 //! Attempts to acquire a slot, repeated while a free slot is locked or slots are missing.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,9 @@ use crate::acts::cancel_guard::{CancelGuard, unless_dropped};
 use crate::acts::transaction::{self, assert_open_if_in_transaction};
 use crate::engine::Engine;
 use crate::engine::ending;
-use crate::engine::slots::{AttemptContext, AttemptOutcome, BatchOutcome, Grant, LeaseRequest};
+use crate::engine::slots::{
+    AttemptContext, AttemptOutcome, BatchOutcome, Grant, LeaseRequest, RegisteredPermits,
+};
 use crate::link::depth;
 use crate::rt::{self, backoff, caught};
 use crate::{Error, LeaseOptions, Semaphore, Slot};
@@ -48,6 +51,35 @@ const MAX_BUSY_DELAY: Duration = Duration::from_millis(50);
 pub(crate) const MAX_RESIZE_WAIT: Duration = Duration::from_secs(2);
 pub(crate) const MIN_RESIZE_WAIT: Duration = Duration::from_millis(100);
 
+/// Reads the number of permits of a semaphore that has none of its own. If it is 0, or another session has the table locked, no slot
+/// may be granted: the attempt gets no candidates. It still checks the isolation level and autocommit.
+async fn find_permits(
+    engine: &mut dyn Engine,
+    attempts: &mut SlotAttempts<'_>,
+) -> Result<(), Error> {
+    if attempts.semaphore.permits().is_some() {
+        return Ok(());
+    }
+    let name = attempts.semaphore.name();
+    let permits = match engine.registered_permits(name).await? {
+        RegisteredPermits::Number(permits) => permits.unsigned_abs(),
+        RegisteredPermits::TableLocked => 0,
+        RegisteredPermits::Missing => {
+            return Err(Error::NotRegistered {
+                semaphore: name.to_owned(),
+                permits: None,
+            });
+        }
+    };
+    if permits == 0 {
+        attempts.context.candidates = Some(Vec::new());
+    }
+    let semaphore = Semaphore::new(name, permits.max(1));
+    semaphore.validate()?;
+    attempts.semaphore = Cow::Owned(semaphore);
+    Ok(())
+}
+
 pub(crate) async fn acquire(
     engine: &mut dyn Engine,
     semaphore: &Semaphore,
@@ -57,13 +89,7 @@ pub(crate) async fn acquire(
 ) -> Result<Option<Slot>, Error> {
     semaphore.validate()?;
     lease.check()?;
-    let request = LeaseRequest {
-        semaphore,
-        token: token.into_bytes(),
-        holder: lease.holder_text(),
-        lease_us: lease.micros()?,
-        min_hold_us: lease.min_hold_micros()?,
-    };
+    let (lease_us, min_hold_us) = (lease.micros()?, lease.min_hold_micros()?);
     // A time before the statement that set the lease: the start of the last attempt, or of its part after a wait for the write
     // lock.
     let mut started = Instant::now();
@@ -73,9 +99,17 @@ pub(crate) async fn acquire(
         let engine = &mut *guard;
         assert_open_if_in_transaction(engine).await?;
         let mut attempts = SlotAttempts::new(engine, semaphore, budget)?;
+        find_permits(engine, &mut attempts).await?;
         loop {
             started = Instant::now();
             let attempted = started;
+            let request = LeaseRequest {
+                semaphore: &attempts.semaphore,
+                token: token.into_bytes(),
+                holder: lease.holder_text(),
+                lease_us,
+                min_hold_us,
+            };
             let outcome = engine.try_lease(&request, &attempts.context).await?;
             if let AttemptOutcome::LeasedSince(_, since) = outcome {
                 started = since;
@@ -115,7 +149,7 @@ async fn begin_unguarded(
     let mut restarts = 0;
     loop {
         let attempted = Instant::now();
-        let outcome = try_hold(engine, semaphore, &attempts.context, &mut restarts).await?;
+        let outcome = try_hold(engine, &mut attempts, &mut restarts).await?;
         if let ControlFlow::Break(grant) = attempts.after(engine, outcome, attempted).await? {
             return Ok(grant.map(drop));
         }
@@ -124,24 +158,22 @@ async fn begin_unguarded(
 
 async fn try_hold(
     engine: &mut dyn Engine,
-    semaphore: &Semaphore,
-    context: &AttemptContext,
+    attempts: &mut SlotAttempts<'_>,
     restarts: &mut u32,
 ) -> Result<AttemptOutcome, Error> {
-    if context.in_transaction {
+    let in_transaction = attempts.context.in_transaction;
+    if in_transaction {
         transaction::begin_savepoint(engine).await?;
     } else if !engine.begin_hold().await? {
         return Ok(AttemptOutcome::Locked);
     }
-    let outcome = engine.try_hold(semaphore, context).await;
+    let outcome = hold(engine, attempts).await;
     if !matches!(outcome, Ok(AttemptOutcome::Granted(_))) {
         ending::roll_back(engine).await;
     }
     match outcome {
         // A transaction that has done nothing else can be restarted without effect.
-        Err(error)
-            if error.is_retryable() && !context.in_transaction && *restarts < MAX_ATTEMPTS =>
-        {
+        Err(error) if error.is_retryable() && !in_transaction && *restarts < MAX_ATTEMPTS => {
             *restarts += 1;
             Ok(AttemptOutcome::Retry)
         }
@@ -149,9 +181,21 @@ async fn try_hold(
     }
 }
 
+/// Makes an attempt in the open transaction. The number of permits is read in it too: in a session without autocommit the read would
+/// begin a transaction.
+async fn hold(
+    engine: &mut dyn Engine,
+    attempts: &mut SlotAttempts<'_>,
+) -> Result<AttemptOutcome, Error> {
+    find_permits(engine, attempts).await?;
+    engine
+        .try_hold(&attempts.semaphore, &attempts.context)
+        .await
+}
+
 /// What follows an attempt: its end, or a pause and another attempt.
 struct SlotAttempts<'a> {
-    semaphore: &'a Semaphore,
+    semaphore: Cow<'a, Semaphore>,
     budget: RetryBudget,
     context: AttemptContext,
     started: Instant,
@@ -169,7 +213,7 @@ impl<'a> SlotAttempts<'a> {
     ) -> Result<Self, Error> {
         let preferred = budget.preferred;
         Ok(Self {
-            semaphore,
+            semaphore: Cow::Borrowed(semaphore),
             budget,
             context: AttemptContext {
                 in_transaction: depth::depth(engine.status())? > 0,
@@ -190,9 +234,7 @@ impl<'a> SlotAttempts<'a> {
         attempted: Instant,
     ) -> Result<ControlFlow<Option<Grant>>, Error> {
         const REFUSED: ControlFlow<Option<Grant>> = ControlFlow::Break(None);
-        let Self {
-            semaphore, budget, ..
-        } = *self;
+        let (semaphore, budget) = (&*self.semaphore, self.budget);
         let in_transaction = self.context.in_transaction;
         match outcome {
             AttemptOutcome::Granted(grant) | AttemptOutcome::LeasedSince(grant, _) => {

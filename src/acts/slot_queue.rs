@@ -18,7 +18,7 @@ use crate::error::limits::FEW_SLOTS;
 use crate::link::depth;
 use crate::queue::{MAX_POLL_INTERVAL, Options, Place, Queues, Released};
 use crate::rt::backoff;
-use crate::{Error, Semaphore, Wait};
+use crate::{Error, Semaphore, Slot, Wait};
 
 /// How long an acquisition that does not wait for a slot waits for its turn to query: a few queries of others.
 const MAX_TURN_WAIT: Duration = Duration::from_millis(10);
@@ -45,7 +45,10 @@ pub(crate) fn join(
         return;
     };
     // A waiter with another number of permits waits for other slots.
-    let target = format!("{} permits in {database}", semaphore.permits());
+    let target = match semaphore.permits() {
+        Some(permits) => format!("{permits} permits in {database}"),
+        None => format!("registered permits in {database}"),
+    };
     let options = Options {
         connected,
         longest_pause: timing.map_or(MAX_POLL_INTERVAL, |timing| timing.interval),
@@ -54,14 +57,14 @@ pub(crate) fn join(
 }
 
 /// Attempts to acquire a slot until it is granted or the time limit has passed, in turn with other waiters of this
-/// process.
-pub(crate) async fn poll_until<A: Acquire>(
+/// process. Returns the slot of a lease.
+pub(crate) async fn poll_until(
     engine: &mut dyn Engine,
     semaphore: &Semaphore,
     wait: Wait,
     timing: Option<Pace>,
-    mut acquire: A,
-) -> Result<A::Granted, Error> {
+    acquire: Acquire<'_>,
+) -> Result<Option<Slot>, Error> {
     let waiting = &begin_wait(semaphore, wait)?;
     let in_transaction = depth::depth(engine.status())? > 0;
     let mut holders = Holders::new(timing.filter(|_| !in_transaction));
@@ -84,11 +87,10 @@ pub(crate) async fn poll_until<A: Acquire>(
             let answer = pin!(async {
                 let pause = holders.look(engine, semaphore, waiting, attempt).await?;
                 if pause.is_some() {
-                    return Ok::<_, Error>(Answer::Continue(pause));
+                    return Ok(Answer::Continue(pause));
                 }
                 let budget = RetryBudget::of(waiting, attempt);
-                let granted = acquire.attempt(engine, semaphore, waiting, budget).await?;
-                Ok(granted.map_or(Answer::Continue(None), Answer::Break))
+                acquire.attempt(engine, semaphore, waiting, budget).await
             });
             waiting.answer_or_time_out(in_process, answer).await
         };
@@ -126,9 +128,13 @@ impl RetryBudget {
     }
 }
 
+/// [`max_concurrent`] of a semaphore whose number of permits is in the database.
+const MAX_CONCURRENT: usize = 8;
+
 /// The number of waiters that may query at once for the first time: more would contend for the same slots.
 pub(crate) fn max_concurrent(semaphore: &Semaphore) -> usize {
-    usize::try_from(semaphore.permits()).unwrap_or(usize::MAX)
+    let permits = semaphore.permits().map(usize::try_from);
+    permits.map_or(MAX_CONCURRENT, |permits| permits.unwrap_or(usize::MAX))
 }
 
 pub(crate) fn notify_released(semaphore: &str, count: usize, number: Option<u32>) {
@@ -263,7 +269,8 @@ impl Holders {
         };
         let eager = !pace.patient && waiting.elapsed() < EAGER;
         // Of many slots, all rows would be read.
-        let many = semaphore.permits_i32() > FEW_SLOTS;
+        let permits = semaphore.permits();
+        let many = permits.is_some_and(|permits| permits > FEW_SLOTS.unsigned_abs());
         if eager || many || turn.is_first || turn.released.is_some() || waiting.is_over() {
             return Ok(None);
         }
@@ -271,12 +278,18 @@ impl Holders {
             self.attempts -= 1;
             return Ok(None);
         }
+        let Some(permits) = permits else {
+            // Whether an attempt would be refused is not known: one follows each pause.
+            self.attempts = 1;
+            let pause = pace.longest_pause(self.unchanged_since.elapsed());
+            return Ok(Some(backoff::jittered(pause)));
+        };
         let held = unless_dropped!(engine, |engine| engine.list_held_nowait(semaphore.name()))?;
         // Otherwise another session has the table locked.
         let Some(held) = held else {
             return Ok(None);
         };
-        if held.len() < usize::try_from(semaphore.permits()).unwrap_or(usize::MAX) {
+        if held.len() < usize::try_from(permits).unwrap_or(usize::MAX) {
             self.attempts = ATTEMPTS_PER_LOOK;
             return Ok(None);
         }

@@ -10,8 +10,10 @@ use crate::acts::cancel_guard::CancelGuard;
 use crate::acts::closures::{RepeatedWork, Work};
 use crate::acts::events;
 use crate::engine::ending::{aborted, commit_error, roll_back, roll_back_from};
-use crate::engine::{Engine, HasEngine, active_isolation};
-use crate::link::depth::{RunningClosure, counted, depth, ended_in_closure, mark_broken};
+use crate::engine::{Engine, HasEngine};
+use crate::link::depth::{
+    RunningClosure, StartedMark, counted, depth, ended_in_closure, mark_broken,
+};
 use crate::rt::{self, caught};
 use crate::values::retry_policy::{Attempts, RetryReason};
 use crate::values::transaction_options::Access;
@@ -189,7 +191,7 @@ impl<E: From<Error>> TransactionFailure<E> {
 
 struct OpenTransaction {
     inside: u32,
-    _mark: Option<active_isolation::Scope>,
+    _mark: Option<StartedMark>,
     _closure: RunningClosure,
 }
 

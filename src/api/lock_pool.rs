@@ -2,28 +2,34 @@
 
 #[cfg(feature = "r2d2")]
 use std::future::ready;
+use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Instant;
 
 #[cfg(feature = "r2d2")]
 use diesel::r2d2::R2D2Connection;
 
 #[cfg(feature = "_async_pool")]
-use crate::AsyncPool;
+use crate::Async;
 #[cfg(feature = "_async_pool")]
 use crate::acts::cancel_guard::counted;
-#[cfg(feature = "r2d2")]
-use crate::acts::closures;
+use crate::acts::cancel_guard::unless_dropped;
+use crate::acts::closures::RepeatedWork;
 #[cfg(feature = "_async_pool")]
-use crate::acts::closures::{RepeatedSendWork, SendWork};
-#[cfg(feature = "_async_pool")]
-use crate::link::Link;
+use crate::acts::closures::Work;
 #[cfg(feature = "r2d2")]
-use crate::pools::lender::r2d2::R2d2Pool;
+use crate::acts::closures::blocking;
+use crate::acts::transaction;
+use crate::acts::waiting::Waiting;
+use crate::error::limits::LONGEST_WAIT;
+use crate::link::depth;
 use crate::pools::object_waits::{self, ObjectWait, Shared};
+#[cfg(feature = "r2d2")]
+use crate::pools::r2d2::R2d2Pool;
 use crate::pools::slot_waits;
-use crate::pools::transactions;
 use crate::rt::activity::Activity;
-use crate::rt::stop_token::StopToken;
+use crate::rt::stop_token::{StopToken, stop_or_end};
+use crate::values::retry_policy::{Attempts, RetryReason};
 use crate::{Error, LockRequest, Pool, Semaphore, TransactionError, TransactionOptions, Wait};
 #[cfg(feature = "r2d2")]
 use crate::{ObjectLockExt, SemaphoreExt};
@@ -61,10 +67,28 @@ use crate::{ObjectLockExt, SemaphoreExt};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
+/// On a pool of diesel-async:
+///
+/// ```
+/// # use diesel_locks::prelude::*;
+/// # use diesel_locks::{LockPool, Result};
+/// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/asynchronous.rs")); }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
+/// # diesel_locks::migrate_async(&mut pool.get().await?).await?;
+/// let locks = LockPool::new(pool);
+/// let account = ObjectId::new("Account", "4711");
+/// locks.with_object_lock(account, async |_conn| -> Result<()> { Ok(()) }).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
 /// | feature | `P` | methods | closures |
 /// |---|---|---|---|
 /// | `r2d2` | r2d2's pool of Diesel's connections | block the thread | `FnOnce(&mut C)` |
-/// | `bb8`, `deadpool` | an `AsyncPool` | return futures, which are `Send` ([example](crate#in-tests)) | `async`, with a `&mut` of the pool's connection |
+/// | `bb8`, `deadpool` | a pool of diesel-async | return futures, which are `Send` | `async`, with a `&mut` of the pool's connection |
 ///
 /// Transactions, closures and their errors are those of the methods of a connection outside a transaction (in a savepoint, on a
 /// connection that `begin_test_transaction` has left in one, unless the method is `run_transaction`). A closure gets the connection that holds the lock or slot; a call of
@@ -139,6 +163,51 @@ impl<P: Pool> LockPool<P> {
             stop: None,
         }
     }
+
+    /// Runs the closure in a transaction, and again after an error that a retry may cure: with another connection after that was
+    /// lost. Borrows no connection between attempts.
+    async fn run_attempts<T, E, F, Via>(
+        &self,
+        transaction: TransactionOptions,
+        mut work: F,
+    ) -> Result<T, E>
+    where
+        for<'r> F: RepeatedWork<&'r mut P::Connection, Result<T, E>>,
+        E: TransactionError<Via>,
+    {
+        let _active = self.activity.begin();
+        let (connections, stop) = (&self.shared.connections, self.stop.as_ref());
+        let mut attempts = Attempts::new(transaction.retry, true)?;
+        let limit = attempts.max_elapsed().min(LONGEST_WAIT);
+        let waiting =
+            Waiting::new(Wait::AtMost(limit), "a connection".to_owned())?.stopped_by(stop);
+        let mut is_lost = false;
+        loop {
+            let pause = match connections.borrow(&waiting).await {
+                Ok(mut conn) => {
+                    let attempt = unless_dropped!(&mut *conn, |conn| transaction::attempt(
+                        conn,
+                        &transaction,
+                        &mut attempts,
+                        &mut work
+                    ));
+                    let pause = match attempt? {
+                        ControlFlow::Break(value) => return Ok(value),
+                        ControlFlow::Continue(pause) => pause,
+                    };
+                    is_lost = depth::counted(conn.engine()?.status()).is_err();
+                    pause
+                }
+                // A fail-over may take longer than the pool waits for a connection.
+                Err(error) if is_lost && error.has_no_connection_yet() => {
+                    transaction::next_pause(&mut attempts, RetryReason::ConnectionLost)
+                        .ok_or(error)?
+                }
+                Err(error) => return Err(error.into()),
+            };
+            stop_or_end(stop, Instant::now().checked_add(pause)).await;
+        }
+    }
 }
 
 impl<P> LockPool<P> {
@@ -189,7 +258,31 @@ impl<C: SemaphoreExt + ObjectLockExt + R2D2Connection + 'static> LockPool<R2d2Po
         let _active = self.activity.begin();
         let wait = ObjectWait::new(&self.shared, self.stop.as_ref(), request.into())?;
         let mut held = C::block_on(object_waits::begin(&self.shared, &wait))?;
-        C::block_on(held.run(closures::blocking(&mut Some(f))))
+        C::block_on(held.run(blocking(&mut Some(f))))
+    }
+
+    /// Runs `f` in a transaction that holds the lock, or returns `None`, and does not call `f`, when another transaction holds it:
+    /// waits only for a connection of the pool, up to its time-out.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] when the pool has no connection within its time-out; [`Error::Stopped`] after a stop; those of
+    /// [`ObjectLockExt::try_with_object_lock`].
+    pub fn try_with_object_lock<T, E, F>(
+        &self,
+        request: impl Into<LockRequest>,
+        f: F,
+    ) -> Result<Option<T>, E>
+    where
+        F: FnOnce(&mut C) -> Result<T, E>,
+        E: From<Error>,
+    {
+        let _active = self.activity.begin();
+        let wait = ObjectWait::without::<R2d2Pool<C>>(self.stop.as_ref(), request.into())?;
+        let Some(mut held) = C::block_on(object_waits::try_begin(&self.shared, &wait))? else {
+            return Ok(None);
+        };
+        C::block_on(held.run(blocking(&mut Some(f)))).map(Some)
     }
 
     /// Runs `f` in a transaction that holds a slot, and commits it. Waits without a connection while no slot is free.
@@ -197,15 +290,25 @@ impl<C: SemaphoreExt + ObjectLockExt + R2D2Connection + 'static> LockPool<R2d2Po
     /// # Errors
     ///
     /// Those of [`SemaphoreExt::with_slot`], and before `f` as [`with_object_lock`](Self::with_object_lock).
-    pub fn with_slot<T, E, F>(&self, semaphore: &Semaphore, wait: Wait, f: F) -> Result<T, E>
+    pub fn with_slot<T, E, F>(
+        &self,
+        semaphore: &Semaphore,
+        wait: impl Into<Wait>,
+        f: F,
+    ) -> Result<T, E>
     where
         F: FnOnce(&mut C) -> Result<T, E>,
         E: From<Error>,
     {
         let _active = self.activity.begin();
         let stop = self.stop.as_ref();
-        let mut held = C::block_on(slot_waits::begin(&self.shared, stop, semaphore, wait))?;
-        C::block_on(held.run(closures::blocking(&mut Some(f))))
+        let mut held = C::block_on(slot_waits::begin(
+            &self.shared,
+            stop,
+            semaphore,
+            wait.into(),
+        ))?;
+        C::block_on(held.run(blocking(&mut Some(f))))
     }
 
     /// Runs `f` in a transaction that holds a slot, and commits it. Returns `None`, and does not call `f`, when no slot is free:
@@ -225,7 +328,7 @@ impl<C: SemaphoreExt + ObjectLockExt + R2D2Connection + 'static> LockPool<R2d2Po
         let Some(mut held) = C::block_on(held)? else {
             return Ok(None);
         };
-        C::block_on(held.run(closures::blocking(&mut Some(f)))).map(Some)
+        C::block_on(held.run(blocking(&mut Some(f)))).map(Some)
     }
 
     /// Runs `f` in a transaction on a connection of the pool, as [`run_transaction`](crate::TransactionExt::run_transaction). With a
@@ -251,17 +354,14 @@ impl<C: SemaphoreExt + ObjectLockExt + R2D2Connection + 'static> LockPool<R2d2Po
         F: FnMut(&mut C) -> Result<T, E>,
         E: TransactionError<Via>,
     {
-        let _active = self.activity.begin();
-        let work = |conn: &mut C| ready(f(conn));
-        let (connections, stop) = (&self.shared.connections, self.stop.as_ref());
-        C::block_on(transactions::run(connections, stop, transaction, work))
+        C::block_on(self.run_attempts(transaction, |conn: &mut C| ready(f(conn))))
     }
 }
 
 /// On the pools of diesel-async: the methods return futures, and [`Error::AsyncPool`] in place of `Error::Pool`, at any attempt if
 /// the pool is closed.
 #[cfg(feature = "_async_pool")]
-impl<P: AsyncPool> LockPool<P> {
+impl<P: Pool<Style = Async>> LockPool<P> {
     /// Locks objects, runs `f` in the transaction that holds the locks, and commits it: as `with_object_lock` on r2d2's pool. A
     /// stop ends the wait after the attempt that is running, if there is one.
     pub fn with_object_lock<T, E, F>(
@@ -270,7 +370,7 @@ impl<P: AsyncPool> LockPool<P> {
         f: F,
     ) -> impl Future<Output = Result<T, E>> + Send
     where
-        for<'r> F: SendWork<&'r mut P::Connection, Result<T, E>>,
+        for<'r> F: Work<&'r mut P::Connection, Result<T, E>, Future: Send> + Send,
         T: Send,
         E: From<Error> + Send,
     {
@@ -279,7 +379,31 @@ impl<P: AsyncPool> LockPool<P> {
             let _active = self.activity.begin();
             let wait = ObjectWait::new(&self.shared, self.stop.as_ref(), request)?;
             let mut held = object_waits::begin(&self.shared, &wait).await?;
-            <P::Connection as Link>::droppable(held.run(f)).await
+            P::droppable(held.run(f)).await
+        })
+    }
+
+    /// Runs `f` in a transaction that holds the lock, or returns `None` when another transaction holds it: as `try_with_object_lock`
+    /// on r2d2's pool.
+    pub fn try_with_object_lock<T, E, F>(
+        &self,
+        request: impl Into<LockRequest>,
+        f: F,
+    ) -> impl Future<Output = Result<Option<T>, E>> + Send
+    where
+        for<'r> F: Work<&'r mut P::Connection, Result<T, E>, Future: Send> + Send,
+        T: Send,
+        E: From<Error> + Send,
+    {
+        let request = request.into();
+        counted(&self.activity, async move {
+            let _active = self.activity.begin();
+            let wait = ObjectWait::without::<P>(self.stop.as_ref(), request)?;
+            let Some(mut held) = object_waits::try_begin(&self.shared, &wait).await? else {
+                return Ok(None);
+            };
+            let done = P::droppable(held.run(f)).await;
+            done.map(Some)
         })
     }
 
@@ -287,19 +411,19 @@ impl<P: AsyncPool> LockPool<P> {
     pub fn with_slot<T, E, F>(
         &self,
         semaphore: &Semaphore,
-        wait: Wait,
+        wait: impl Into<Wait>,
         f: F,
     ) -> impl Future<Output = Result<T, E>> + Send
     where
-        for<'r> F: SendWork<&'r mut P::Connection, Result<T, E>>,
+        for<'r> F: Work<&'r mut P::Connection, Result<T, E>, Future: Send> + Send,
         T: Send,
         E: From<Error> + Send,
     {
-        let held = slot_waits::begin(&*self.shared, self.stop.as_ref(), semaphore, wait);
+        let held = slot_waits::begin(&*self.shared, self.stop.as_ref(), semaphore, wait.into());
         counted(&self.activity, async move {
             let _active = self.activity.begin();
             let mut held = held.await?;
-            <P::Connection as Link>::droppable(held.run(f)).await
+            P::droppable(held.run(f)).await
         })
     }
 
@@ -310,7 +434,7 @@ impl<P: AsyncPool> LockPool<P> {
         f: F,
     ) -> impl Future<Output = Result<Option<T>, E>> + Send
     where
-        for<'r> F: SendWork<&'r mut P::Connection, Result<T, E>>,
+        for<'r> F: Work<&'r mut P::Connection, Result<T, E>, Future: Send> + Send,
         T: Send,
         E: From<Error> + Send,
     {
@@ -320,7 +444,7 @@ impl<P: AsyncPool> LockPool<P> {
             let Some(mut held) = held.await? else {
                 return Ok(None);
             };
-            let done = <P::Connection as Link>::droppable(held.run(f)).await;
+            let done = P::droppable(held.run(f)).await;
             done.map(Some)
         })
     }
@@ -333,15 +457,12 @@ impl<P: AsyncPool> LockPool<P> {
         f: F,
     ) -> impl Future<Output = Result<T, E>> + Send
     where
-        for<'r> F: RepeatedSendWork<&'r mut P::Connection, Result<T, E>>,
+        for<'r> F: RepeatedWork<&'r mut P::Connection, Result<T, E>, Future: Send> + Send,
         T: Send,
         E: TransactionError<Via> + Send,
     {
         counted(&self.activity, async move {
-            let _active = self.activity.begin();
-            let stop = self.stop.as_ref();
-            let run = transactions::run(&self.shared.connections, stop, transaction, f);
-            <P::Connection as Link>::droppable(run).await
+            P::droppable(self.run_attempts(transaction, f)).await
         })
     }
 }

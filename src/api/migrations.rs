@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 #[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
-use crate::engine::migration_runner::MigrationFiles;
+use crate::engine::dialect::Dialect;
+use crate::link::Link;
 
 /// The migrations for PostgreSQL.
 #[cfg(feature = "_postgres")]
@@ -70,10 +71,12 @@ pub enum WriteError {
 /// # #[cfg(not(feature = "sqlite"))]
 /// # fn main() {}
 /// ```
-pub fn write_to<C: MigrationFiles>(folder: impl AsRef<Path>) -> Result<Vec<PathBuf>, WriteError> {
+pub fn write_to<C: Link<Db: Dialect>>(
+    folder: impl AsRef<Path>,
+) -> Result<Vec<PathBuf>, WriteError> {
     let folder = folder.as_ref();
     let mut missing = Vec::new();
-    for file in C::MIGRATION_FILES {
+    for file in C::Db::FILES {
         let path = folder.join(file.migration).join(file.name);
         match fs::read_to_string(&path) {
             Ok(text) if text.replace("\r\n", "\n") == file.text => {}
@@ -114,7 +117,8 @@ mod tests {
     use std::path::Path;
 
     use super::{WriteError, write_to};
-    use crate::engine::migration_runner::MigrationFiles;
+    use crate::engine::dialect::Dialect;
+    use crate::link::Link;
 
     fn files(folder: &Path) -> BTreeSet<(String, String, String)> {
         let mut files = BTreeSet::new();
@@ -132,13 +136,13 @@ mod tests {
         files
     }
 
-    fn check<C: MigrationFiles>(engine: &str) {
+    fn check<C: Link<Db: Dialect>>(engine: &str) {
         let temporary = tempfile::tempdir().expect("a folder");
         let folder = temporary.path().join("new").join("migrations");
         let written = write_to::<C>(&folder).expect("written");
         let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
         assert_eq!(files(&folder), files(&ours.join(engine)));
-        assert_eq!(written.len(), C::MIGRATION_FILES.len());
+        assert_eq!(written.len(), C::Db::FILES.len());
 
         let last = written.last().expect("a file");
         let text = fs::read_to_string(last).expect("SQL");

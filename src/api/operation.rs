@@ -20,7 +20,7 @@
 /// | `acquire_slot`, `with_slot` | a slot | the argument `Wait`, and one more statement | `LockTimeout`; `Unavailable` with `Wait::No` | each attempt to lease a free slot waits for other writers up to SQLite's limit, even if `Wait` is shorter. The wait ends at its own limit |
 /// | `renew_slot`, `release_slot`, `force_release_all` for each slot | a transaction that has renewed, released or acquired this slot; on MySQL and MariaDB also one that has pinned it | the session's limit | `StatementTimeout` | waits for other writers up to SQLite's limit, then `LockTimeout` |
 /// | `pin_slot` | PostgreSQL: a transaction that acquired the slot after its lease had expired; MySQL, MariaDB: one that has renewed, released or acquired it | the session's limit | `StatementTimeout` | as `renew_slot` |
-/// | `register_semaphores`, `purge_slots`, `raise_fences` | sessions that add or remove slots | the session's limit | `StatementTimeout` | as `renew_slot` |
+/// | `register_semaphores`, `set_permits`, `purge_slots`, `raise_fences` | sessions that add or remove slots | the session's limit | `StatementTimeout` | as `renew_slot` |
 /// | `next_number`, `next_numbers` | the transaction that drew before from the same sequence; MySQL, MariaDB: the first draw of a process from a sequence also waits, up to 5 s, while another session waits for a new sequence | the session's limit | `StatementTimeout` | waits for any other writer up to `busy_timeout` (0 in Diesel) |
 /// | `last_number`, and those of `InspectExt` | nothing | | | |
 /// | `run_transaction` | the pauses between attempts; of a `LockPool`: connections | `RetryPolicy::max_elapsed`, 30 s by default; each connection: the pool's time-out | the error of the last attempt | BEGIN waits for other writers up to `busy_timeout` |
@@ -179,7 +179,8 @@ pub mod dropped_futures {}
 /// | `diesel_locks::slot` | `granted` | a slot was acquired | `semaphore`, `number` of a leased slot, `waited_us`, `waited` |
 /// | | `refused`, `timed_out`, `stopped`, `failed` | as above | `semaphore`, and as above |
 /// | | `released` | a `SlotGuard`, or the transaction that was begun for a slot, has ended | `semaphore`, `number` of a leased slot, `held_us`, `held` |
-/// | | `lost` | a `SlotGuard` is lost: its lease was not renewed in time, or it was released by force | `semaphore`, `number`, `held_us`, `held` |
+/// | | `lost` | a `SlotGuard` is lost: its lease was not renewed, or it was released by force | `semaphore`, `number`, `held_us`, `held` |
+/// | | `stalled` | the lease of a `SlotGuard` is not renewed, because no [progress](crate::LeaseOptions::progress_within) is reported | `semaphore`, `number`, `pause` |
 /// | `diesel_locks::transaction` | `retried` | a transaction is about to run again, by its [`RetryPolicy`](crate::RetryPolicy) | `reason`, `attempt`, `pause` |
 ///
 /// A request ends with one of `granted`, `refused`, `timed_out`, `stopped` and `failed`, so their sum counts the requests, also
@@ -323,7 +324,7 @@ pub mod sqlite {
         /// The longest pause between two attempts to switch.
         const PAUSE: Duration = Duration::from_millis(20);
 
-        pub(crate) async fn both<C: Link<Backend = Sqlite>>(conn: &mut C) -> QueryResult<()> {
+        pub(crate) async fn both<C: Link<Db = Sqlite>>(conn: &mut C) -> QueryResult<()> {
             let set = format!("PRAGMA busy_timeout = {}", BUSY_TIMEOUT.as_millis());
             conn.batch(&set).await?;
             let started = Instant::now();

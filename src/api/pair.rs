@@ -101,7 +101,7 @@ macro_rules! pair {
                     $f: F,
                 ) -> impl Future<Output = $call_output> + Send
                 where
-                    for<'r> F: crate::closures::SendWork<&'r mut Self, Result<T, E>>,
+                    for<'r> F: crate::closures::Work<&'r mut Self, Result<T, E>, Future: Send> + Send,
                     T: Send,
                     E: From<crate::Error> + Send,
                 {

@@ -9,37 +9,34 @@ use chrono::{DateTime, Utc};
 #[cfg(feature = "r2d2")]
 use diesel::r2d2::R2D2Connection;
 
+#[cfg(feature = "_async_pool")]
+use crate::Async;
 #[cfg(feature = "r2d2")]
 use crate::SemaphoreExt;
-#[cfg(feature = "_async_pool")]
-use crate::acts::closures::RepeatedSendWork;
 use crate::acts::closures::RepeatedWork;
-use crate::jobs::candidate::Candidate;
+use crate::jobs::Candidate;
 use crate::jobs::timer::{TimerJob, TimerNode};
-use crate::pools::lender::Style;
 #[cfg(feature = "r2d2")]
-use crate::pools::lender::r2d2::R2d2Pool;
+use crate::pools::r2d2::R2d2Pool;
 use crate::{ActiveSlot, Blocking, Error, LeaseOptions, Pool, Semaphore, SlotRenewer};
-#[cfg(feature = "_async_pool")]
-use crate::{Async, AsyncPool};
 
 /// A tick of a [`TimerJob`], and the slot that is held while it is run. Dereferences to its [`ActiveSlot`].
 #[derive(Debug)]
-pub struct Tick<S: Style = Blocking> {
+pub struct Tick<S = Blocking> {
     slot: ActiveSlot<S>,
     due_at: DateTime<Utc>,
 }
 
-impl<S: Style> Tick<S> {
+impl<S> Tick<S> {
     /// Returns the time at which the tick was due, by the database's clock, on whichever node it runs. No two calls of the
-    /// closures of nodes with the same period and offset get the same time, unless an operator releases the slot by force
+    /// closures of nodes with the same schedule get the same time, unless an operator releases the slot by force
     /// or deletes its row. Use it as a unique key of what the job makes, so that a second run fails.
     pub fn due_at(&self) -> DateTime<Utc> {
         self.due_at
     }
 }
 
-impl<S: Style> Deref for Tick<S> {
+impl<S> Deref for Tick<S> {
     type Target = ActiveSlot<S>;
 
     fn deref(&self) -> &ActiveSlot<S> {
@@ -104,7 +101,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
     pub fn run_as_leader<E, F>(
         &self,
         semaphore: &Semaphore,
-        lease: &LeaseOptions,
+        lease: impl Into<LeaseOptions>,
         mut f: F,
     ) -> Result<(), E>
     where
@@ -112,7 +109,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
         E: From<Error>,
     {
         let f = |leader: &ActiveSlot| ready(f(leader));
-        C::block_on(lead(self, semaphore, lease, f))
+        C::block_on(lead(self, semaphore, lease.into(), f))
     }
 
     /// Runs a job on a timer until a stop: at each tick of the job, one of all nodes calls `f`.
@@ -154,7 +151,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
     /// | the database was out of reach when a tick was due | the tick is run when it is back, if no later tick is due by then |
     /// | between the grant of a tick and the call of `f` the database fails, or the lease ends | the slot is released, and a node runs the tick, if no later tick is due by then |
     /// | the node that was granted a tick is stopped before it calls `f` | the slot is released, and another node runs the tick, after at most a minute |
-    /// | the database's clock jumps back | all nodes wait until the clock has passed the last tick that was run, also those that start meanwhile. To end this wait, call [`force_release_all`](SemaphoreExt::force_release_all), and restart the nodes that have run ticks |
+    /// | the database's clock jumps back | all nodes wait until the clock has passed the last tick that was run, also those that start meanwhile. To end this wait, call [`force_release_all`](SemaphoreExt::force_release_all), or delete the row of the slot if it is not held, and restart the nodes that have run ticks |
     /// | nodes have different periods or offsets (a new version is rolled out) | after a grant the slot stays unavailable until that node's next tick. Then a node runs its newest tick that became due meanwhile, unless another node is granted the slot first. Ticks that were due before the grant count as run. A node may run few of its ticks, or none: give a job with a new period a new name |
     /// | an operator calls [`force_release_all`](SemaphoreExt::force_release_all), or deletes the row of the slot | the current tick may be run again |
     /// | `f` returns an error, or panics | the slot is released, and the caller gets the error or panic: this node runs no further tick. The tick is not repeated |
@@ -170,7 +167,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
     pub fn run_on_timer<E, F>(
         &self,
         job: &TimerJob,
-        lease: &LeaseOptions,
+        lease: impl Into<LeaseOptions>,
         mut f: F,
     ) -> Result<(), E>
     where
@@ -178,21 +175,21 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
         E: From<Error>,
     {
         let f = |tick: &Tick| ready(f(tick));
-        C::block_on(run_ticks(self, job, lease, f))
+        C::block_on(run_ticks(self, job, lease.into(), f))
     }
 }
 
 #[cfg(feature = "_async_pool")]
-impl<P: AsyncPool> SlotRenewer<P> {
+impl<P: Pool<Style = Async>> SlotRenewer<P> {
     /// Stands for election, and runs `f` each time this node is elected, until a stop: as on r2d2's pool, in a task of its own, and
     /// with the same errors. A closed pool is an error too. If `f` panics, the slot is released in the background.
     ///
     /// ```
     /// use diesel_locks::prelude::*;
-    /// use diesel_locks::{AsyncPool, Error, SlotRenewer, TimerJob};
+    /// use diesel_locks::{Async, Error, Pool, SlotRenewer, TimerJob};
     /// use std::time::Duration;
     ///
-    /// async fn run(renewer: &SlotRenewer<impl AsyncPool>) -> Result<(), Error> {
+    /// async fn run(renewer: &SlotRenewer<impl Pool<Style = Async>>) -> Result<(), Error> {
     ///     let lease = LeaseOptions::new(Duration::from_secs(15)).holder("node-2");
     ///     let queue = Semaphore::new("mail-queue-leader", 1);
     ///     let mails = renewer.run_as_leader(&queue, &lease, async |leader| {
@@ -215,14 +212,14 @@ impl<P: AsyncPool> SlotRenewer<P> {
     pub fn run_as_leader<E, F>(
         &self,
         semaphore: &Semaphore,
-        lease: &LeaseOptions,
+        lease: impl Into<LeaseOptions>,
         f: F,
     ) -> impl Future<Output = Result<(), E>> + Send
     where
-        for<'r> F: RepeatedSendWork<&'r ActiveSlot<Async>, Result<(), E>>,
+        for<'r> F: RepeatedWork<&'r ActiveSlot<Async>, Result<(), E>, Future: Send> + Send,
         E: From<Error> + Send,
     {
-        lead(self, semaphore, lease, f)
+        lead(self, semaphore, lease.into(), f)
     }
 
     /// Runs a job on a timer until a stop: as on r2d2's pool, in a task of its own, and with the same errors. The nodes of a job
@@ -231,28 +228,28 @@ impl<P: AsyncPool> SlotRenewer<P> {
     pub fn run_on_timer<E, F>(
         &self,
         job: &TimerJob,
-        lease: &LeaseOptions,
+        lease: impl Into<LeaseOptions>,
         f: F,
     ) -> impl Future<Output = Result<(), E>> + Send
     where
-        for<'r> F: RepeatedSendWork<&'r Tick<Async>, Result<(), E>>,
+        for<'r> F: RepeatedWork<&'r Tick<Async>, Result<(), E>, Future: Send> + Send,
         E: From<Error> + Send,
     {
-        run_ticks(self, job, lease, f)
+        run_ticks(self, job, lease.into(), f)
     }
 }
 
 async fn lead<P: Pool, E, F>(
     renewer: &SlotRenewer<P>,
     semaphore: &Semaphore,
-    lease: &LeaseOptions,
+    lease: LeaseOptions,
     mut f: F,
 ) -> Result<(), E>
 where
     for<'r> F: RepeatedWork<&'r ActiveSlot<P::Style>, Result<(), E>>,
     E: From<Error>,
 {
-    let mut candidate = Candidate::new(renewer.generic(), semaphore, lease)?;
+    let mut candidate = Candidate::new(renewer, semaphore, &lease)?;
     while let Some(held) = candidate.elected().await? {
         let leader = ActiveSlot::new(held, candidate.stop());
         let result = f(&leader).await;
@@ -267,14 +264,14 @@ where
 async fn run_ticks<P: Pool, E, F>(
     renewer: &SlotRenewer<P>,
     job: &TimerJob,
-    lease: &LeaseOptions,
+    lease: LeaseOptions,
     mut f: F,
 ) -> Result<(), E>
 where
     for<'r> F: RepeatedWork<&'r Tick<P::Style>, Result<(), E>>,
     E: From<Error>,
 {
-    let mut node = TimerNode::new(renewer.generic(), job, lease)?;
+    let mut node = TimerNode::new(renewer, job, &lease)?;
     while let Some((held, due_at)) = node.next().await? {
         let slot = ActiveSlot::new(held, node.stop());
         let tick = Tick { slot, due_at };

@@ -97,7 +97,8 @@ pair! {
         /// The errors of `f`; those of COMMIT, as in [`with_object_lock`](crate::ObjectLockExt::with_object_lock);
         /// [others](crate::Error#errors-by-method).
         #[doc(alias("with_permit", "concurrency limit"))]
-        fn with_slot(semaphore: &Semaphore, wait: Wait; f) -> Result<T, E> {
+        fn with_slot(semaphore: &Semaphore, wait: impl Into<Wait>; f) -> Result<T, E> {
+            let wait = wait.into();
             |conn| slots::with_slot(conn, semaphore, wait, f).await
         }
 
@@ -118,8 +119,15 @@ pair! {
         ///
         /// After a lost connection a slot may have been granted: it stays held until its lease ends.
         #[doc(alias("try_acquire", "try_acquire_permit", "lease"))]
-        fn try_acquire_slot(semaphore: &Semaphore, lease: LeaseOptions) -> Result<Option<Slot>, Error> {
-            |engine| slots::try_acquire(engine, semaphore, &lease, Uuid::new_v4()).await
+        fn try_acquire_slot(
+            semaphore: &Semaphore,
+            lease: impl Into<LeaseOptions>
+        ) -> Result<Option<Slot>, Error> {
+            let lease = lease.into();
+            |engine| {
+                lease.check_unrenewed()?;
+                slots::try_acquire(engine, semaphore, &lease, Uuid::new_v4()).await
+            }
         }
 
         /// Leases a slot, and waits while all slots are held.
@@ -134,8 +142,17 @@ pair! {
         /// In an open transaction the method polls on its own, and the transaction stays open while it waits: if possible, acquire
         /// outside a transaction.
         #[doc(alias("acquire", "acquire_permit", "lease", "lock"))]
-        fn acquire_slot(semaphore: &Semaphore, lease: LeaseOptions, wait: Wait) -> Result<Slot, Error> {
-            |engine| slots::acquire_timeout(engine, semaphore, &lease, wait).await
+        fn acquire_slot(
+            semaphore: &Semaphore,
+            lease: impl Into<LeaseOptions>,
+            wait: impl Into<Wait>
+        ) -> Result<Slot, Error> {
+            let lease = lease.into();
+            let wait = wait.into();
+            |engine| {
+                lease.check_unrenewed()?;
+                slots::acquire_timeout(engine, semaphore, &lease, wait).await
+            }
         }
 
         /// Renews the lease: it now expires `duration` after this call. Returns whether the previous lease had expired.
@@ -215,6 +232,20 @@ pair! {
         ) -> Result<(), Error> {
             let semaphores: Vec<Semaphore> = semaphores.into_iter().map(|it| it.borrow().clone()).collect();
             |engine| unless_dropped!(engine, |engine| administration::register(engine, &semaphores))
+        }
+
+        /// Sets the number of permits of [`Semaphore::registered`]: 0 to [`MAX_PERMITS`](crate::limits::MAX_PERMITS) (100,000).
+        ///
+        /// Every attempt that begins after this method has returned obeys it. Holders keep their slots: of a lowered number none is
+        /// granted until fewer are held. 0 pauses the semaphore. Creates missing slots; [`purge_slots`](Self::purge_slots) removes
+        /// those above a lowered number, which [cost time](Semaphore#changing-the-number-of-permits) until then.
+        ///
+        /// [`register_semaphores`](Self::register_semaphores) with a number of permits sets it too: for this semaphore pass
+        /// [`Semaphore::registered`], which changes nothing. Fails in an open transaction.
+        #[doc(alias("limit", "resize", "pause", "throttle"))]
+        fn set_permits(semaphore: impl AsRef<str>, permits: u32) -> Result<(), Error> {
+            let name = semaphore.as_ref().to_owned();
+            |engine| unless_dropped!(engine, |engine| administration::set_permits(engine, &name, permits))
         }
 
         /// Removes free slots that were last leased more than `unused_for` ago, of all semaphores. Returns how many.

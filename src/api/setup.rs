@@ -58,7 +58,7 @@ use crate::engine::{HasBlockingEngine, HasEngine};
 ///   of PostgreSQL or MySQL ([Clusters]). On Galera any number of nodes may migrate.
 ///
 /// [Clusters]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/guarantees.md#clusters
-pub fn migrate<C: AsEngine>(conn: &mut C) -> Result<Vec<String>, Error> {
+pub fn migrate<C: AsEngine<false>>(conn: &mut C) -> Result<Vec<String>, Error> {
     let mut engine = C::Engine::engine(conn.as_engine())?;
     C::Engine::block_on(administration::migrate(&mut *engine))
 }
@@ -83,10 +83,10 @@ pub fn migrate<C: AsEngine>(conn: &mut C) -> Result<Vec<String>, Error> {
 /// # }
 /// ```
 #[cfg(feature = "_async")]
-pub fn migrate_async<C: AsAsyncEngine>(
+pub fn migrate_async<C: AsEngine<true>>(
     conn: &mut C,
 ) -> impl Future<Output = Result<Vec<String>, Error>> + Send {
-    let conn = conn.as_async_engine();
+    let conn = conn.as_engine();
     async move {
         let mut engine = C::Engine::engine(conn)?;
         unless_dropped!(&mut *engine, |engine| administration::migrate(engine))
@@ -137,27 +137,40 @@ pub async fn assume_single_writer_async<C: HasAsyncEngine>(conn: &mut C) -> Resu
     unless_dropped!(&mut *engine, |engine| engine.assume_single_writer())
 }
 
-/// A connection, or a pooled connection.
+/// A connection, or a pooled connection: of diesel-async, or one that blocks.
 #[diagnostic::on_unimplemented(
     message = "`diesel-locks` has no engine for `{Self}`",
-    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
+    label = "`migrate` takes `PgConnection`, `MysqlConnection` or `SqliteConnection`, `migrate_async` those of diesel-async; \
+             or the engine's feature is off",
     note = "pass a connection of the pool: `migrate(&mut pool.get()?)`",
-    note = "enable the feature `r2d2` of `diesel-locks` for a `PooledConnection`",
-    note = "pass `&mut *conn` for a `Box`, `&mut &mut` or a pool other than r2d2",
+    note = "pass a connection of the pool: `migrate_async(&mut pool.get().await?)`",
+    note = "enable the feature `r2d2` of `diesel-locks` for a `PooledConnection` of Diesel, `bb8` or `deadpool` for one of \
+            diesel-async",
+    note = "pass `&mut *conn` for a `Box`, `&mut &mut` or another pool",
     note = "implement `diesel_locks::ConnectionWrapper` for an enum of connections or a struct around one",
     note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
-            `sqlite` for `SqliteConnection`"
+            `sqlite` for `SqliteConnection`; `async-postgres`, `async-mysql` or `async-sqlite` for those of diesel-async"
 )]
-pub trait AsEngine {
+pub trait AsEngine<const ASYNC: bool> {
     /// The connection of the engine.
-    type Engine: HasBlockingEngine;
+    type Engine: HasEngine;
 
     /// Returns the connection.
     fn as_engine(&mut self) -> &mut Self::Engine;
 }
 
 #[diagnostic::do_not_recommend]
-impl<C: HasBlockingEngine> AsEngine for C {
+impl<C: HasBlockingEngine> AsEngine<false> for C {
+    type Engine = C;
+
+    fn as_engine(&mut self) -> &mut C {
+        self
+    }
+}
+
+#[cfg(feature = "_async")]
+#[diagnostic::do_not_recommend]
+impl<C: HasAsyncEngine> AsEngine<true> for C {
     type Engine = C;
 
     fn as_engine(&mut self) -> &mut C {
@@ -166,7 +179,7 @@ impl<C: HasBlockingEngine> AsEngine for C {
 }
 
 #[cfg(feature = "r2d2")]
-impl<M> AsEngine for diesel::r2d2::PooledConnection<M>
+impl<M> AsEngine<false> for diesel::r2d2::PooledConnection<M>
 where
     M: diesel::r2d2::ManageConnection<Connection: HasBlockingEngine>,
 {
@@ -177,35 +190,7 @@ where
     }
 }
 
-/// A connection of diesel-async, or a pooled one.
-#[cfg(feature = "_async")]
-#[diagnostic::on_unimplemented(
-    message = "`diesel-locks` has no asynchronous engine for `{Self}`",
-    label = "not `AsyncPgConnection`, `AsyncMysqlConnection` or `SyncConnectionWrapper<SqliteConnection>`, or the engine's \
-             feature is off",
-    note = "pass a connection of the pool: `migrate_async(&mut pool.get().await?)`",
-    note = "enable the feature `bb8` or `deadpool` of `diesel-locks` for a pooled connection, or pass `&mut *conn`",
-    note = "enable the engine's feature of `diesel-locks`: `async-postgres`, `async-mysql` or `async-sqlite`"
-)]
-pub trait AsAsyncEngine {
-    /// The connection of the engine.
-    type Engine: HasAsyncEngine;
-
-    /// Returns the connection.
-    fn as_async_engine(&mut self) -> &mut Self::Engine;
-}
-
-#[cfg(feature = "_async")]
-#[diagnostic::do_not_recommend]
-impl<C: HasAsyncEngine> AsAsyncEngine for C {
-    type Engine = C;
-
-    fn as_async_engine(&mut self) -> &mut C {
-        self
-    }
-}
-
-/// Implements [`AsAsyncEngine`] for the pooled connections of one type.
+/// Implements [`AsEngine`] for the pooled connections of one type.
 #[allow(unused_macros, reason = "without a pool or an engine for it")]
 macro_rules! pooled {
     ($conn:ty) => {
@@ -215,10 +200,10 @@ macro_rules! pooled {
         pooled!(diesel_async::pooled_connection::deadpool::Object<$conn>: $conn);
     };
     ($pooled:ty: $conn:ty) => {
-        impl AsAsyncEngine for $pooled {
+        impl AsEngine<true> for $pooled {
             type Engine = $conn;
 
-            fn as_async_engine(&mut self) -> &mut $conn {
+            fn as_engine(&mut self) -> &mut $conn {
                 self
             }
         }

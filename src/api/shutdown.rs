@@ -11,7 +11,6 @@ use futures_util::future::join_all;
 #[cfg(feature = "_async_pool")]
 use crate::Async;
 use crate::jobs::renewer::WeakRenewer;
-use crate::pools::lender::Style;
 use crate::rt::activity::{Activity, await_all_idle};
 use crate::rt::{block_on, lock};
 use crate::{Blocking, LockPool, Pool, Slot, SlotRenewer, StopToken};
@@ -47,14 +46,15 @@ use crate::{Blocking, LockPool, Pool, Slot, SlotRenewer, StopToken};
 /// same value.
 ///
 /// The renewers and lock pools of one `Shutdown` all block (`Shutdown`), or are all asynchronous (`Shutdown<Async>`). An
-/// application that has both has two: stop the tokens of both first, then wait for both.
+/// application that has both has two: stop the tokens of both first, then wait for both. The asynchronous calls are
+/// `Shutdown::<Async>::new()` and `shutdown.shut_down(limit).await`.
 #[doc(alias("SIGTERM", "graceful", "drain", "exit"))]
-pub struct Shutdown<S: Style = Blocking> {
+pub struct Shutdown<S = Blocking> {
     registry: Arc<Registry>,
     style: PhantomData<fn() -> S>,
 }
 
-impl<S: Style> Shutdown<S> {
+impl<S> Shutdown<S> {
     /// Creates a shutdown whose token is not stopped.
     pub fn new() -> Self {
         Self::default()
@@ -69,7 +69,7 @@ impl<S: Style> Shutdown<S> {
     /// handle that the token [stops](SlotRenewer::stopped_by): use it in place of `renewer`. Does not keep the renewer alive.
     #[must_use]
     pub fn add_renewer<P: Pool<Style = S>>(&self, renewer: &SlotRenewer<P>) -> SlotRenewer<P> {
-        self.registry.add_renewer(renewer.generic().downgrade());
+        self.registry.add_renewer(renewer.downgrade());
         renewer.stopped_by(self.stop_token())
     }
 
@@ -151,7 +151,7 @@ impl Unfinished {
 /// The least time that a release at the deadline waits for a connection of the pool.
 const SHORTEST_RELEASE: Duration = Duration::from_millis(500);
 
-impl<S: Style> Clone for Shutdown<S> {
+impl<S> Clone for Shutdown<S> {
     fn clone(&self) -> Self {
         Self {
             registry: Arc::clone(&self.registry),
@@ -160,7 +160,7 @@ impl<S: Style> Clone for Shutdown<S> {
     }
 }
 
-impl<S: Style> Default for Shutdown<S> {
+impl<S> Default for Shutdown<S> {
     fn default() -> Self {
         Self {
             registry: Arc::default(),
@@ -169,7 +169,7 @@ impl<S: Style> Default for Shutdown<S> {
     }
 }
 
-impl<S: Style> fmt::Debug for Shutdown<S> {
+impl<S> fmt::Debug for Shutdown<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shutdown")
             .field("stop", self.stop_token())

@@ -4,10 +4,10 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use crate::jobs::guard::{Held, await_release};
+use crate::jobs::guard::Held;
 #[cfg(feature = "_async_pool")]
-use crate::pools::lender::Async;
-use crate::pools::lender::{Blocking, Style};
+use crate::pools::Async;
+use crate::pools::Blocking;
 use crate::rt::block_on;
 use crate::{Error, LeaseState, Slot, StopToken};
 
@@ -37,7 +37,7 @@ use crate::{Error, LeaseState, Slot, StopToken};
 /// `SlotRenewer::release_guards`.
 #[must_use = "dropping the guard releases the slot"]
 #[doc(alias("RAII", "MutexGuard", "permit", "lease"))]
-pub struct SlotGuard<S: Style = Blocking> {
+pub struct SlotGuard<S = Blocking> {
     held: Held,
     /// Stopped when the guard is lost or released.
     #[cfg(feature = "_async_pool")]
@@ -45,12 +45,12 @@ pub struct SlotGuard<S: Style = Blocking> {
     style: PhantomData<fn() -> S>,
 }
 
-impl<S: Style> SlotGuard<S> {
+impl<S> SlotGuard<S> {
     pub(crate) fn new(held: Held) -> Self {
         #[cfg(feature = "_async_pool")]
         let ended = StopToken::new();
         #[cfg(feature = "_async_pool")]
-        if !S::BLOCKS {
+        {
             let end = ended.stop_on_drop();
             held.signal_loss(move || drop(end));
         }
@@ -76,6 +76,29 @@ impl<S: Style> SlotGuard<S> {
     #[doc(alias("check", "assertLocked"))]
     pub fn ensure_held(&self) -> Result<(), Error> {
         self.held.ensure_held()
+    }
+
+    /// Reports that the work makes progress, for [`LeaseOptions::progress_within`](crate::LeaseOptions::progress_within). Call it
+    /// at each step of the work in place of [`ensure_held`](Self::ensure_held). Sends nothing to the database.
+    ///
+    /// ```
+    /// use diesel_locks::{Error, SlotGuard};
+    ///
+    /// fn collate(guard: &SlotGuard, files: &[&str]) -> Result<(), Error> {
+    ///     for file in files {
+    ///         guard.progress()?;
+    ///         println!("{file}");
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SlotLost`] when the slot is not [held](Self::is_held).
+    #[doc(alias("heartbeat", "keepalive"))]
+    pub fn progress(&self) -> Result<(), Error> {
+        self.held.progress()
     }
 
     /// Returns the fence, as [`Slot::fence`].
@@ -150,18 +173,7 @@ impl SlotGuard<Async> {
     }
 }
 
-/// Has the slot released in the background. A thread waits for it for a short time.
-impl<S: Style> Drop for SlotGuard<S> {
-    fn drop(&mut self) {
-        if S::BLOCKS
-            && let Some(released) = self.held.end()
-        {
-            await_release(&released);
-        }
-    }
-}
-
-impl<S: Style> fmt::Debug for SlotGuard<S> {
+impl<S> fmt::Debug for SlotGuard<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SlotGuard")
             .field("slot", self.slot())
@@ -177,13 +189,13 @@ impl<S: Style> fmt::Debug for SlotGuard<S> {
 /// Nothing interrupts it. `while leader.sleep(..)` is such a loop: [`run_as_leader`](crate::SlotRenewer::run_as_leader) shows it.
 #[derive(Debug)]
 #[doc(alias("leader", "leadership"))]
-pub struct ActiveSlot<S: Style = Blocking> {
+pub struct ActiveSlot<S = Blocking> {
     guard: SlotGuard<S>,
     /// Stopped when the slot is lost or released, or the token of the renewer is stopped.
     stop: StopToken,
 }
 
-impl<S: Style> ActiveSlot<S> {
+impl<S> ActiveSlot<S> {
     pub(crate) fn new(held: Held, stop: &StopToken) -> Self {
         let stop = stop.child();
         let ended = stop.stop_on_drop();

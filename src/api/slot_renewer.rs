@@ -1,6 +1,4 @@
-//! [`SlotRenewer`]: its methods.
-
-use std::time::Duration;
+//! The methods of [`SlotRenewer`] that acquire and release slots.
 
 #[cfg(feature = "r2d2")]
 use diesel::r2d2::R2D2Connection;
@@ -8,117 +6,13 @@ use diesel::r2d2::R2D2Connection;
 #[cfg(feature = "r2d2")]
 use crate::SemaphoreExt;
 #[cfg(feature = "_async_pool")]
-use crate::acts::closures::SendWork;
+use crate::acts::closures::Work;
 use crate::api::slot_guard::SlotGuard;
-use crate::jobs::renewer::Renewer;
 #[cfg(feature = "r2d2")]
-use crate::pools::lender::r2d2::R2d2Pool;
-use crate::rt::stop_token::StopToken;
+use crate::pools::r2d2::R2d2Pool;
 #[cfg(feature = "_async_pool")]
-use crate::{Async, AsyncPool};
-use crate::{Error, LeaseOptions, Pool, Semaphore, Wait};
-
-/// Acquires leased slots, and renews their leases in the background while their guards live.
-///
-/// ```
-/// use diesel_locks::SlotRenewer;
-/// use diesel_locks::prelude::*;
-/// use std::time::Duration;
-///
-/// const COLLATE: Semaphore = Semaphore::from_static("collate-logs", 10);
-///
-/// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
-/// # let directory = tempfile::tempdir()?;
-/// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
-/// # diesel_locks::migrate(&mut pool.get()?)?;
-/// let renewer = SlotRenewer::new(pool); // once, when the application starts
-///
-/// let lease = LeaseOptions::new(Duration::from_secs(30)).holder("worker-7");
-/// let guard = renewer.acquire(&COLLATE, &lease, Wait::AtMost(Duration::from_secs(60)))?;
-/// guard.ensure_held()?; // before each step of the work
-/// guard.release()?;
-/// # assert!(renewer.try_acquire(&COLLATE, &lease)?.is_some());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
-/// `try_acquire` and `acquire`, which waits, return a [`SlotGuard`]. `try_run` holds a slot while a closure runs, and does not wait
-/// for one. `run_as_leader` elects a leader, `run_on_timer` runs a job on one node per tick.
-///
-/// | feature | `P` | methods | guard | renewals |
-/// |---|---|---|---|---|
-/// | `r2d2` | r2d2's pool of Diesel's connections | block the thread | `SlotGuard` | in a thread |
-/// | `bb8`, `deadpool` | an `AsyncPool` | return futures, which are `Send` | `SlotGuard<Async>` | in a task |
-///
-/// Clones share the guards and the thread or task that renews them, with one statement, each time a third of the shortest lease has
-/// passed. It starts with the first guard, and ends when the renewer, its clones and its guards are dropped. When the process is to
-/// end, use [`Shutdown`](crate::Shutdown).
-///
-/// # Which pool
-///
-/// Give the renewer a pool of its own, with two connections: it borrows one for each renewal, release and attempt to acquire. On a
-/// shared pool a renewal waits while all connections are in use, and guards whose leases end meanwhile are lost.
-///
-/// If a renewal gets no answer, it is sent again on another connection: after half of the time that is left of the first lease to
-/// end, at most after 10 s. A task closes the silent connection. A thread keeps it until the driver reports an error, and a new
-/// thread continues, up to all connections of the pool but one:
-/// [settings for several servers](https://github.com/diesel-locks/diesel-locks/blob/main/docs/web-service.md#fail-over).
-///
-/// # Runtimes
-///
-/// The task runs on the runtime in which the first guard is acquired. If that is shut down, a thread of this crate continues the
-/// work. Guards may be dropped outside of a runtime.
-///
-/// A runtime that does not run renews and releases nothing: one with one thread (`current_thread`) whose `block_on` has returned,
-/// or whose thread a task blocks. Let no task block its thread for longer than a third of the lease: use `spawn_blocking`.
-///
-/// In a test that pauses tokio's clock (`tokio::time::pause`), slots are renewed in time, except while `spawn_blocking` runs. Do
-/// not pause it with a database server: tokio advances it while all tasks wait for the network.
-#[doc(alias("heartbeat", "keepalive", "watchdog", "refresh", "lease"))]
-#[doc(alias("KeepAliveLockProvider", "distributed lock", "ShedLock"))]
-pub struct SlotRenewer<P>(Renewer<P>);
-
-impl<P: Pool> SlotRenewer<P> {
-    /// Creates a renewer that uses the connections of `pool`. Sends nothing to the database, and needs no runtime.
-    pub fn new(pool: P) -> Self {
-        Self(Renewer::new(pool))
-    }
-
-    /// Returns a handle to the same renewer whose waits ask the database at least once per `interval`, 1 s by default.
-    ///
-    /// A slot that another process releases is noticed after at most one interval; a slot that is released in this process,
-    /// or whose lease ends, at once. `acquire` begins with [shorter pauses](crate::SemaphoreExt::acquire_slot);
-    /// `run_as_leader` pauses for half an interval to an interval. The shortest interval of those that wait in a process counts.
-    ///
-    /// 10 ms to a day. With any other duration the methods that wait return [`Error::InvalidInterval`].
-    #[must_use]
-    pub fn poll_interval(&self, interval: Duration) -> Self {
-        Self(self.0.polling_within(interval))
-    }
-
-    /// Returns a handle to the same renewer that `stop` stops: when a client hangs up, or the process is to end.
-    ///
-    /// After a stop `acquire`, `try_acquire` and `try_run` of the handle return [`Error::Stopped`], and `run_as_leader` and
-    /// `run_on_timer` end: a future at once or after the attempt that is running; a thread within 50 ms, and the time of one
-    /// attempt if one is running (on SQLite up to 5 s, while another connection writes and a slot is free). A stop has no effect on
-    /// guards that were returned before, nor on a closure of `try_run`: let them check [`StopToken::is_stopped`].
-    ///
-    /// The token replaces that of the handle. To keep both, pass a [child](StopToken::child) of the old one.
-    #[must_use]
-    #[doc(alias("cancel", "CancellationToken", "abort"))]
-    pub fn stopped_by(&self, stop: &StopToken) -> Self {
-        Self(self.0.stopped_by(stop))
-    }
-
-    /// Returns the pool.
-    pub fn pool(&self) -> &P {
-        self.0.pool()
-    }
-
-    /// The renewer, for what waits with it.
-    pub(crate) fn generic(&self) -> &Renewer<P> {
-        &self.0
-    }
-}
+use crate::{Async, Pool};
+use crate::{Error, LeaseOptions, Semaphore, SlotRenewer, Wait};
 
 /// On r2d2's pool: the methods block.
 #[cfg(feature = "r2d2")]
@@ -134,9 +28,9 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
     pub fn try_acquire(
         &self,
         semaphore: &Semaphore,
-        lease: &LeaseOptions,
+        lease: impl Into<LeaseOptions>,
     ) -> Result<Option<SlotGuard>, Error> {
-        let held = C::block_on(self.0.try_acquire(semaphore, lease))?;
+        let held = C::block_on(self.acquire_if_free(semaphore, &lease.into()))?;
         Ok(held.map(SlotGuard::new))
     }
 
@@ -152,10 +46,10 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
     pub fn acquire(
         &self,
         semaphore: &Semaphore,
-        lease: &LeaseOptions,
-        wait: Wait,
+        lease: impl Into<LeaseOptions>,
+        wait: impl Into<Wait>,
     ) -> Result<SlotGuard, Error> {
-        let held = C::block_on(self.0.acquire(semaphore, lease, wait))?;
+        let held = C::block_on(self.acquire_when_free(semaphore, &lease.into(), wait.into()))?;
         Ok(SlotGuard::new(held))
     }
 
@@ -174,7 +68,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
     pub fn try_run<T, E, F>(
         &self,
         semaphore: &Semaphore,
-        lease: &LeaseOptions,
+        lease: impl Into<LeaseOptions>,
         f: F,
     ) -> Result<Option<T>, E>
     where
@@ -207,7 +101,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
     )]
     #[doc(alias("release_all", "shutdown", "unlock_all"))]
     pub fn release_guards(&self) -> usize {
-        C::block_on(self.0.release_guards())
+        C::block_on(self.release_all())
     }
 }
 
@@ -218,15 +112,16 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
     reason = "the signatures promise that the futures are `Send`"
 )]
 #[expect(clippy::missing_errors_doc, reason = "the methods of r2d2 list them")]
-impl<P: AsyncPool> SlotRenewer<P> {
+impl<P: Pool<Style = Async>> SlotRenewer<P> {
     /// Acquires a slot if one is free; returns `None` when all slots are held: as `try_acquire` on r2d2's pool.
     pub fn try_acquire(
         &self,
         semaphore: &Semaphore,
-        lease: &LeaseOptions,
+        lease: impl Into<LeaseOptions>,
     ) -> impl Future<Output = Result<Option<SlotGuard<Async>>, Error>> + Send {
+        let lease = lease.into();
         async move {
-            let held = self.0.try_acquire(semaphore, lease).await?;
+            let held = self.acquire_if_free(semaphore, &lease).await?;
             Ok(held.map(SlotGuard::new))
         }
     }
@@ -235,11 +130,12 @@ impl<P: AsyncPool> SlotRenewer<P> {
     pub fn acquire(
         &self,
         semaphore: &Semaphore,
-        lease: &LeaseOptions,
-        wait: Wait,
+        lease: impl Into<LeaseOptions>,
+        wait: impl Into<Wait>,
     ) -> impl Future<Output = Result<SlotGuard<Async>, Error>> + Send {
+        let (lease, wait) = (lease.into(), wait.into());
         async move {
-            let held = self.0.acquire(semaphore, lease, wait).await?;
+            let held = self.acquire_when_free(semaphore, &lease, wait).await?;
             Ok(SlotGuard::new(held))
         }
     }
@@ -249,14 +145,15 @@ impl<P: AsyncPool> SlotRenewer<P> {
     pub fn try_run<T, E, F>(
         &self,
         semaphore: &Semaphore,
-        lease: &LeaseOptions,
+        lease: impl Into<LeaseOptions>,
         f: F,
     ) -> impl Future<Output = Result<Option<T>, E>> + Send
     where
-        for<'r> F: SendWork<&'r SlotGuard<Async>, Result<T, E>>,
+        for<'r> F: Work<&'r SlotGuard<Async>, Result<T, E>, Future: Send> + Send,
         T: Send,
         E: From<Error> + Send,
     {
+        let lease = lease.into();
         async move {
             let Some(guard) = self.try_acquire(semaphore, lease).await? else {
                 return Ok(None);
@@ -272,20 +169,6 @@ impl<P: AsyncPool> SlotRenewer<P> {
     /// Releases the slots of all guards of this renewer and its clones, and returns how many were released: as `release_guards` on
     /// r2d2's pool. [`lost`](SlotGuard::lost) of the guards is ready then.
     pub fn release_guards(&self) -> impl Future<Output = usize> + Send {
-        async move { self.0.release_guards().await }
-    }
-}
-
-impl<P> Clone for SlotRenewer<P> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-impl<P> std::fmt::Debug for SlotRenewer<P> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SlotRenewer")
-            .field("stop", &self.0.stop())
-            .finish_non_exhaustive()
+        async move { self.release_all().await }
     }
 }

@@ -5,7 +5,7 @@ use std::future::ready;
 #[cfg(feature = "_async")]
 use crate::acts::cancel_guard::unless_dropped;
 #[cfg(feature = "_async")]
-use crate::acts::closures::RepeatedSendWork;
+use crate::acts::closures::RepeatedWork;
 use crate::acts::transaction::run_attempts;
 #[cfg(feature = "_async")]
 use crate::engine::HasAsyncEngine;
@@ -145,7 +145,7 @@ pub trait AsyncTransactionExt: HasAsyncEngine {
         f: F,
     ) -> impl Future<Output = Result<T, E>> + Send
     where
-        for<'r> F: RepeatedSendWork<&'r mut Self, Result<T, E>>,
+        for<'r> F: RepeatedWork<&'r mut Self, Result<T, E>, Future: Send> + Send,
         T: Send,
         E: TransactionError<Via> + Send,
     {

@@ -1,10 +1,7 @@
 //! The migrations: their files, and how they are run and recorded in Diesel's own table. The Diesel CLI and
 //! `diesel_migrations` see what this crate has run, and this crate sees what they have run.
 
-use std::future::ready;
-
 use diesel::QueryDsl;
-use diesel::backend::Backend;
 use diesel::deserialize::FromSqlRow;
 use diesel::dsl::Select;
 use diesel::expression::QueryMetadata;
@@ -13,8 +10,9 @@ use diesel::query_builder::QueryFragment;
 use diesel::sql_types::Text;
 
 use crate::Error;
-use crate::error::classify::{ErrorClass, RequiredPrivilege, classify};
-use crate::link::{self, Link, On};
+use crate::engine::dialect::Dialect;
+use crate::error::classify::{ErrorClass, RequiredPrivilege};
+use crate::link::{self, Link};
 
 #[derive(Debug)]
 pub struct MigrationFile {
@@ -22,37 +20,6 @@ pub struct MigrationFile {
     pub(crate) migration: &'static str,
     pub(crate) name: &'static str,
     pub(crate) text: &'static str,
-}
-
-/// The migrations of an engine. Sealed: the module is private. Wrappers of connections have none.
-#[diagnostic::on_unimplemented(
-    message = "`diesel-locks` has no migrations for `{Self}`",
-    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off"
-)]
-pub trait MigrationFiles {
-    #[doc(hidden)]
-    const MIGRATION_FILES: &'static [MigrationFile];
-}
-
-pub(crate) trait BackendMigrations: Backend {
-    /// The files of the migrations, in the order of their versions.
-    const FILES: &'static [MigrationFile];
-
-    /// The columns and functions that the migrations create, in the words of the engine's catalog. Later versions may add some.
-    const PARTS: &'static [&'static str];
-
-    /// The class of the error of the last statement, which is one of a migration.
-    fn class_of_failure(
-        _conn: &mut impl On<Self>,
-        error: &diesel::result::Error,
-    ) -> impl Future<Output = ErrorClass> + Send {
-        ready(classify(error))
-    }
-}
-
-#[diagnostic::do_not_recommend]
-impl<C: Link<Backend: BackendMigrations>> MigrationFiles for C {
-    const MIGRATION_FILES: &'static [MigrationFile] = C::Backend::FILES;
 }
 
 macro_rules! migration_files {
@@ -109,7 +76,7 @@ pub(crate) const fn to_create_in(object: &'static str) -> RequiredPrivilege {
 }
 
 /// The files that are run.
-fn migrations<B: BackendMigrations>() -> impl Iterator<Item = &'static MigrationFile> {
+fn migrations<B: Dialect>() -> impl Iterator<Item = &'static MigrationFile> {
     B::FILES.iter().filter(|file| file.name == "up.sql")
 }
 
@@ -121,9 +88,9 @@ impl MigrationFile {
     }
 
     /// Runs the migration and records it. Returns its version.
-    pub(crate) async fn run<DB: BackendMigrations>(
+    pub(crate) async fn run<DB: Dialect>(
         &self,
-        conn: &mut impl On<DB>,
+        conn: &mut impl Link<Db = DB>,
     ) -> Result<String, Error> {
         let version = self.version();
         // Of letters and digits.
@@ -134,8 +101,8 @@ impl MigrationFile {
     }
 }
 
-async fn run_part<DB: BackendMigrations>(
-    conn: &mut impl On<DB>,
+async fn run_part<DB: Dialect>(
+    conn: &mut impl Link<Db = DB>,
     migration: &'static str,
     sql: &str,
 ) -> Result<(), Error> {
@@ -171,12 +138,12 @@ impl Plan {
     /// engines repeat this after [`Error::DifferentTables`]: another session may have run migrations between the two looks.
     /// Without `records`, because Diesel's table does not exist or the user may not read it, only the parts count.
     pub(crate) async fn new<DB>(
-        conn: &mut impl On<DB>,
+        conn: &mut impl Link<Db = DB>,
         parts: &[String],
         records: Records,
     ) -> Result<Self, Error>
     where
-        DB: BackendMigrations + QueryMetadata<Text>,
+        DB: Dialect + QueryMetadata<Text>,
         Versions: QueryFragment<DB>,
         String: FromSqlRow<Text, DB>,
     {
@@ -207,9 +174,9 @@ impl Plan {
         })
     }
 
-    pub(crate) async fn create_records<DB: BackendMigrations>(
+    pub(crate) async fn create_records<DB: Dialect>(
         &self,
-        conn: &mut impl On<DB>,
+        conn: &mut impl Link<Db = DB>,
     ) -> Result<(), Error> {
         if self.records_exist {
             return Ok(());
@@ -218,9 +185,9 @@ impl Plan {
     }
 
     /// Runs each migration in a transaction, or in a savepoint of the open one.
-    pub(crate) async fn run_all<DB: BackendMigrations>(
+    pub(crate) async fn run_all<DB: Dialect>(
         self,
-        conn: &mut impl On<DB>,
+        conn: &mut impl Link<Db = DB>,
     ) -> Result<Vec<String>, Error> {
         self.create_records(conn).await?;
         let mut ran = Vec::with_capacity(self.pending.len());
@@ -270,7 +237,7 @@ mod tests {
     ///
     /// After the first release the digests do not change: databases have run the files. A change of the tables is a new file,
     /// whose digests are added at the end.
-    fn are_frozen<B: BackendMigrations>(embedded: &EmbeddedMigrations, digests: [u64; 6]) {
+    fn are_frozen<B: Dialect>(embedded: &EmbeddedMigrations, digests: [u64; 6]) {
         let ours: Vec<String> = migrations::<B>().map(MigrationFile::version).collect();
         let embedded = MigrationSource::<B>::migrations(embedded).expect("migrations");
         let versions = embedded
@@ -293,8 +260,8 @@ mod tests {
         let digests = [
             0x7a73_703b_eda2_f181,
             0xa29e_3998_a077_67f8,
-            0x27c8_b12a_032c_5922,
-            0x4782_a160_06a6_0596,
+            0x0bbe_7150_1b9b_d6b6,
+            0x65ac_86d9_4988_f53a,
             0x30ba_a652_4176_633c,
             0x0892_f63d_6746_e605,
         ];
@@ -307,7 +274,7 @@ mod tests {
         let digests = [
             0xa7a1_79a9_47ea_0932,
             0xf80f_e523_35d2_e01c,
-            0x0604_3072_ca6f_088b,
+            0xeebc_9b4b_8146_881b,
             0xfd4f_364d_12a2_bcf2,
             0xb483_600e_a3d3_ae53,
             0xdcbb_0684_53fd_ca16,
@@ -321,7 +288,7 @@ mod tests {
         let digests = [
             0x2890_8d1a_3544_94ac,
             0x1942_e266_b347_4a3b,
-            0xef83_0550_f4d3_3ecb,
+            0x6f16_68ae_ebaa_0771,
             0x7962_de26_fd68_cc8d,
             0x8064_7afb_d518_14de,
             0x0892_f63d_6746_e605,

@@ -23,12 +23,12 @@ use diesel::prelude::QueryDsl;
 use crate::engine::mysql::execute::assert_read;
 use crate::engine::mysql::galera::{ONE_WRITER, unless_galera};
 use crate::engine::mysql::object_lock_sql::DeleteUnlocked;
-use crate::engine::operations::{DrawRequest, SequenceRow, TransactionBackend};
-use crate::engine::sequence_queries::list_sequences;
+use crate::engine::sequence_queries::{DrawRequest, SequenceRow, list_sequences};
 use crate::engine::tables::{diesel_locks_sequences, in_range};
-use crate::engine::{Engine, active_isolation, ending, has_engine};
+use crate::engine::{Engine, ending, has_engine};
 use crate::error::classify::{ErrorClass, classify};
-use crate::link::{self, On, depth};
+use crate::link::depth::{self, StartedMark};
+use crate::link::{self, Link};
 use crate::rt::caught;
 use crate::values::held_object_lock::HeldObjectLock;
 use crate::values::list_options::ListRequest;
@@ -47,7 +47,7 @@ has_engine!(HasBlockingEngine: diesel::MysqlConnection, MysqlEngine, in_process:
 has_engine!(async diesel_async::AsyncMysqlConnection, MysqlEngine, in_process: false);
 
 #[async_trait]
-impl<C: On<Mysql>> TransactionBackend for MysqlEngine<'_, C> {
+impl<C: Link<Db = Mysql>> Engine for MysqlEngine<'_, C> {
     fn status(&mut self) -> &mut TransactionManagerStatus {
         self.0.status()
     }
@@ -85,8 +85,8 @@ impl<C: On<Mysql>> TransactionBackend for MysqlEngine<'_, C> {
         self.0.reset_statement_cache();
     }
 
-    fn mark_isolation(&mut self, level: Option<IsolationLevel>) -> Option<active_isolation::Scope> {
-        Some(active_isolation::enter(&*self.0, level))
+    fn mark_isolation(&mut self, level: Option<IsolationLevel>) -> Option<StartedMark> {
+        Some(depth::mark_started(&*self.0, level))
     }
 
     async fn commit(&mut self) -> Result<(), Error> {
@@ -149,10 +149,7 @@ impl<C: On<Mysql>> TransactionBackend for MysqlEngine<'_, C> {
             _ => self.0.abandon(&["ROLLBACK"]),
         }
     }
-}
 
-#[async_trait]
-impl<C: On<Mysql>> Engine for MysqlEngine<'_, C> {
     async fn migrate(&mut self) -> Result<Vec<String>, Error> {
         self.run_migrations().await
     }

@@ -17,17 +17,18 @@ use diesel::pg::Pg;
 use diesel::prelude::QueryDsl;
 use diesel::result::DatabaseErrorKind;
 
-use crate::engine::operations::{DrawRequest, SequenceRow, TransactionBackend};
 use crate::engine::postgres::protection::ensure_visible;
 use crate::engine::postgres::sql::ids;
-use crate::engine::sequence_queries::{Upsert, assert_exhausted, last_drawn, list_sequences};
+use crate::engine::sequence_queries::{
+    DrawRequest, SequenceRow, Upsert, assert_exhausted, last_drawn, list_sequences,
+};
 use crate::engine::tables::{
     Named, OBJECTS, SEQUENCES, diesel_locks_sequences as sequences, in_range, protected,
 };
 use crate::engine::{Engine, ending, has_engine};
 use crate::error::classify::{ErrorClass, classify};
 use crate::link::raw_sql::untracked;
-use crate::link::{self, On, depth};
+use crate::link::{self, Link, depth};
 use crate::rt::caught;
 use crate::values::held_object_lock::HeldObjectLock;
 use crate::values::list_options::ListRequest;
@@ -45,7 +46,7 @@ has_engine!(HasBlockingEngine: diesel::PgConnection, PostgresEngine, in_process:
 has_engine!(async diesel_async::AsyncPgConnection, PostgresEngine, in_process: false);
 
 #[async_trait]
-impl<C: On<Pg>> TransactionBackend for PostgresEngine<'_, C> {
+impl<C: Link<Db = Pg>> Engine for PostgresEngine<'_, C> {
     fn status(&mut self) -> &mut TransactionManagerStatus {
         self.0.status()
     }
@@ -144,10 +145,7 @@ impl<C: On<Pg>> TransactionBackend for PostgresEngine<'_, C> {
             None => self.0.abandon(&["ROLLBACK"]),
         }
     }
-}
 
-#[async_trait]
-impl<C: On<Pg>> Engine for PostgresEngine<'_, C> {
     async fn migrate(&mut self) -> Result<Vec<String>, Error> {
         migrations::migrate(self.0).await
     }
@@ -224,7 +222,7 @@ impl<C: On<Pg>> Engine for PostgresEngine<'_, C> {
 }
 
 /// Begins a transaction and waits for the locks. Restarts it after a deadlock: it has not run the closure yet.
-async fn begin_and_acquire(conn: &mut impl On<Pg>, request: &Request) -> Result<(), Error> {
+async fn begin_and_acquire(conn: &mut impl Link<Db = Pg>, request: &Request) -> Result<(), Error> {
     loop {
         let time_is_up = request.is_expired();
         match begin(conn, &sql::begin_and_acquire(request)).await {
@@ -237,7 +235,10 @@ async fn begin_and_acquire(conn: &mut impl On<Pg>, request: &Request) -> Result<
 }
 
 /// Begins a transaction and tries to acquire the locks. An asynchronous connection sends both at once.
-async fn begin_and_try(conn: &mut impl On<Pg>, request: &Request) -> Result<LockOutcome, Error> {
+async fn begin_and_try(
+    conn: &mut impl Link<Db = Pg>,
+    request: &Request,
+) -> Result<LockOutcome, Error> {
     let try_acquire = sql::try_acquire(ids(request), request.is_kept());
     loop {
         let started = caught(conn.begin_and_load(&sql::BEGIN, &try_acquire)).await;
@@ -256,7 +257,7 @@ async fn begin_and_try(conn: &mut impl On<Pg>, request: &Request) -> Result<Lock
     }
 }
 
-async fn begin(conn: &mut impl On<Pg>, batch: &str) -> QueryResult<()> {
+async fn begin(conn: &mut impl Link<Db = Pg>, batch: &str) -> QueryResult<()> {
     let started = caught(conn.begin(batch)).await;
     begun(conn, started).await
 }
@@ -264,7 +265,7 @@ async fn begin(conn: &mut impl On<Pg>, batch: &str) -> QueryResult<()> {
 /// If a statement after BEGIN has failed, a transaction is open that Diesel does not know of, so this ends it, unless it is the
 /// application's. If that fails too, or the application's instrumentation panics, the connection is marked as broken.
 async fn begun<T>(
-    conn: &mut impl On<Pg>,
+    conn: &mut impl Link<Db = Pg>,
     started: thread::Result<QueryResult<T>>,
 ) -> QueryResult<T> {
     let started = depth::break_if_panicked(conn.status(), started);
@@ -280,7 +281,7 @@ async fn begun<T>(
     Err(error)
 }
 
-async fn is_open_after_error<C: On<Pg>>(conn: &mut C) -> bool {
+async fn is_open_after_error<C: Link<Db = Pg>>(conn: &mut C) -> bool {
     if C::KNOWS_SERVER_STATE {
         return depth::counted(conn.status()).is_ok_and(|depth| depth > 0);
     }
@@ -289,7 +290,7 @@ async fn is_open_after_error<C: On<Pg>>(conn: &mut C) -> bool {
 }
 
 /// Returns how many rows were found, and how many of them were deleted.
-async fn purge_batch(conn: &mut impl On<Pg>) -> QueryResult<(usize, usize)> {
+async fn purge_batch(conn: &mut impl Link<Db = Pg>) -> QueryResult<(usize, usize)> {
     let free: Vec<(String, i32)> = conn.load(sql::free_kept(PURGE_BATCH)).await?;
     let (ids, keys): (Vec<_>, Vec<_>) = free.into_iter().unzip();
     let ids: Vec<_> = ids.iter().map(|id: &String| Named(id)).collect();
@@ -314,7 +315,7 @@ fn try_outcome(request: &Request, answers: QueryResult<Vec<String>>) -> QueryRes
     }
 }
 
-async fn acquire(conn: &mut impl On<Pg>, request: &Request) -> QueryResult<Option<String>> {
+async fn acquire(conn: &mut impl Link<Db = Pg>, request: &Request) -> QueryResult<Option<String>> {
     let kept = request.is_kept();
     match request.ids.as_slice() {
         [id] => {
@@ -328,7 +329,7 @@ async fn acquire(conn: &mut impl On<Pg>, request: &Request) -> QueryResult<Optio
 /// Sends a savepoint, the time-outs and the locks in one message. After an error it rolls back to the savepoint. Returns the
 /// transaction's isolation level if it is unsuitable: another statement asks for it first, because the batch has no result.
 async fn acquire_with_timeout(
-    conn: &mut impl On<Pg>,
+    conn: &mut impl Link<Db = Pg>,
     request: &Request,
 ) -> QueryResult<Option<String>> {
     let refusal: Option<String> = conn.get_result(sql::acquire(Vec::new(), false)).await?;

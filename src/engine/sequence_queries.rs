@@ -1,4 +1,4 @@
-//! Statements for sequences that several engines send.
+//! The draw of numbers, and the statements for sequences that several engines send.
 
 use diesel::backend::Backend;
 use diesel::dsl::auto_type;
@@ -7,10 +7,23 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, Text};
 
-use crate::Error;
-use crate::engine::operations::DrawRequest;
 use crate::engine::tables::{Named, SEQUENCES, diesel_locks_sequences as sequences, protected};
 use crate::link::raw_sql::push;
+use crate::{Error, Sequence};
+
+/// A validated draw.
+#[derive(Clone, Copy, Debug)]
+pub struct DrawRequest<'a> {
+    pub(crate) sequence: &'a Sequence,
+    pub(crate) count: i64,
+    /// The last number of this draw if it is the sequence's first.
+    pub(crate) initial_last: i64,
+    /// The largest number drawn last from which this draw does not overflow.
+    pub(crate) max_last: i64,
+}
+
+/// A sequence: name, key (empty without one) and last number.
+pub(crate) type SequenceRow = (String, String, i64);
 
 /// The number drawn last that this transaction can see.
 #[auto_type]

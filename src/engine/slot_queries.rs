@@ -13,7 +13,7 @@ use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, Binary, Integer, Text};
 
 use crate::Slot;
-use crate::engine::clock::{Clock, DbNow, DbNowMinus, LeaseRemaining};
+use crate::engine::dialect::{DbNow, DbNowMinus, Dialect, LeaseRemaining};
 use crate::engine::slots::{Expiry, Grant, LeaseRequest};
 use crate::engine::tables::{
     Name, Named, diesel_locks_fences as fences, diesel_locks_semaphores as semaphores,
@@ -165,6 +165,13 @@ pub(crate) fn register<'a>(name: Named<'a>, permits: i32) -> _ {
         .values((semaphores::name.eq(name), semaphores::permits.eq(permits)))
 }
 
+/// The registered number of permits. Not on PostgreSQL, where a function ends the wait for a locked table.
+#[auto_type]
+#[cfg(feature = "_sqlite")]
+pub(crate) fn permits<'a>(name: Named<'a>) -> _ {
+    semaphores::table.find(name).select(semaphores::permits)
+}
+
 /// The semaphores that have slots, with the registered number of permits if there is one. With the limit of [`held_numbers`].
 #[auto_type]
 pub(crate) fn registered() -> _ {
@@ -249,7 +256,7 @@ pub(crate) struct UpdateSlot<S, F>(pub(crate) S, pub(crate) F);
 
 impl<DB, S, F> QueryFragment<DB> for UpdateSlot<S, F>
 where
-    DB: Clock,
+    DB: Dialect,
     S: QueryFragment<DB>,
     F: QueryFragment<DB>,
 {
@@ -278,7 +285,7 @@ impl<'a> Lease<'a> {
     }
 }
 
-impl<DB: Clock> QueryFragment<DB> for Lease<'_>
+impl<DB: Dialect> QueryFragment<DB> for Lease<'_>
 where
     str: ToSql<Text, DB>,
     i64: ToSql<BigInt, DB>,
@@ -307,7 +314,7 @@ pub(crate) struct Renew {
     pub(crate) lease_us: i64,
 }
 
-impl<DB: Clock> QueryFragment<DB> for Renew
+impl<DB: Dialect> QueryFragment<DB> for Renew
 where
     i64: ToSql<BigInt, DB>,
 {
@@ -325,33 +332,37 @@ where
     }
 }
 
+/// Releases a slot. No grant has a time before the end of the minimum hold time, even if the clock is set back after the release:
+/// otherwise two nodes could run one tick.
 #[derive(Clone, Copy, QueryId)]
 pub(crate) struct Release;
 
-impl<DB: Clock> QueryFragment<DB> for Release {
+impl<DB: Dialect> QueryFragment<DB> for Release {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push!(out;
-            " SET token = NULL, expires_us = CASE WHEN hold_until_us > "; {DB::NOW};
-            " THEN hold_until_us ELSE 0 END";
-        );
+        out.push_sql(" SET token = NULL, expires_us = hold_until_us");
         Ok(())
     }
 }
 
+/// Releases a slot that was not used. If it has a minimum hold time, no later grant has a time before this grant, even if the clock
+/// is set back: the row no longer shows the ticks that were run before it.
 #[derive(Clone, Copy, QueryId)]
 pub(crate) struct ReleaseUnused;
 
 impl ReleaseUnused {
-    const SET: &str = " SET token = NULL, expires_us = 0, hold_until_us = 0";
+    // The same in whichever order MySQL sets the columns.
+    const SET: &str = " SET token = NULL, \
+                       expires_us = CASE WHEN hold_until_us > 0 THEN acquired_us ELSE 0 END, \
+                       hold_until_us = CASE WHEN hold_until_us > 0 THEN acquired_us ELSE 0 END";
 
     /// The statement as text, of a slot with this token. Name and token are literals.
-    pub(crate) fn text<DB: Clock>(name: &str, token: &str) -> String {
+    pub(crate) fn text<DB: Dialect>(name: &str, token: &str) -> String {
         let (by_key, set) = (DB::BY_PRIMARY_KEY, Self::SET);
         format!("UPDATE diesel_locks_slots{by_key}{set} WHERE name = {name} AND token = {token}")
     }
 }
 
-impl<DB: Clock> QueryFragment<DB> for ReleaseUnused {
+impl<DB: Dialect> QueryFragment<DB> for ReleaseUnused {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql(Self::SET);
         Ok(())
@@ -382,7 +393,7 @@ impl<'a> Key<'a> {
     }
 }
 
-impl<DB: Clock> QueryFragment<DB> for Key<'_>
+impl<DB: Dialect> QueryFragment<DB> for Key<'_>
 where
     str: ToSql<Text, DB>,
     i32: ToSql<Integer, DB>,
@@ -412,7 +423,7 @@ where
 #[derive(QueryId)]
 pub(crate) struct Unexpired<K>(pub(crate) K);
 
-impl<DB: Clock, K: QueryFragment<DB>> QueryFragment<DB> for Unexpired<K> {
+impl<DB: Dialect, K: QueryFragment<DB>> QueryFragment<DB> for Unexpired<K> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.0.walk_ast(out.reborrow())?;
         push!(out; " AND expires_us > "; {DB::NOW});
@@ -428,9 +439,9 @@ pub(crate) async fn update_slot<C, S>(
     expiry: Expiry,
 ) -> QueryResult<usize>
 where
-    C: Link<Backend: Clock>,
-    S: QueryFragment<C::Backend> + QueryId + Send,
-    for<'k> Key<'k>: QueryFragment<C::Backend>,
+    C: Link<Db: Dialect>,
+    S: QueryFragment<C::Db> + QueryId + Send,
+    for<'k> Key<'k>: QueryFragment<C::Db>,
 {
     let key = Key::of(slot, true);
     match expiry {

@@ -1,11 +1,16 @@
-//! What an attempt to acquire a slot asks for and gives, and which slots are granted, added and removed.
+//! The operations of an engine on semaphores; what an attempt to acquire a slot asks for and gives; which slots are granted,
+//! added and removed.
 
 use std::cmp::Ordering;
 use std::ops::RangeInclusive;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::Semaphore;
-use crate::values::lease::RenewalResult;
+use async_trait::async_trait;
+
+use crate::values::lease::{RenewalRequest, RenewalResult};
+use crate::values::list_options::ListRequest;
+use crate::values::slot::FirstSlot;
+use crate::{Error, Semaphore, Slot};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseKind {
@@ -30,6 +35,13 @@ pub struct AttemptContext {
     /// The only slots that may be granted, after [`AttemptOutcome::TooManyRows`].
     pub(crate) candidates: Option<Vec<i32>>,
     pub(crate) preferred: Option<i32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegisteredPermits {
+    Number(i32),
+    Missing,
+    TableLocked,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +120,117 @@ pub(crate) fn renewed((token, remaining_us): (Vec<u8>, i64)) -> RenewalResult {
         token,
         remaining_us,
     }
+}
+
+/// The semaphores of an engine.
+#[async_trait]
+pub trait SemaphoreBackend: Send {
+    /// The resolution of the database's clock. A statement may read a time that is too early by at most this much. A lease that it
+    /// grants then ends too early by as much.
+    fn clock_resolution(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Identifies the database: the same text for all connections to it, and different texts for different databases.
+    /// `None` when no other connection can access the database.
+    async fn database_id(&mut self) -> Result<Option<String>, Error>;
+
+    /// Reads the stored number of permits, before an acquisition. Does not wait while another session has the table locked.
+    async fn registered_permits(&mut self, name: &str) -> Result<RegisteredPermits, Error>;
+
+    /// Makes one attempt to lease a free slot. Never waits for another session's transaction.
+    async fn try_lease(
+        &mut self,
+        request: &LeaseRequest<'_>,
+        context: &AttemptContext,
+    ) -> Result<AttemptOutcome, Error>;
+
+    /// Begins a transaction for [`try_hold`](Self::try_hold). Returns `false` on SQLite while another connection writes.
+    async fn begin_hold(&mut self) -> Result<bool, Error>;
+
+    /// Makes one attempt to lock a free slot until the open transaction ends.
+    async fn try_hold(
+        &mut self,
+        semaphore: &Semaphore,
+        context: &AttemptContext,
+    ) -> Result<AttemptOutcome, Error>;
+
+    /// After [`AttemptOutcome::TooManyRows`], returns the slots that may be granted although slots above the number of permits may
+    /// be held. Returns `None` instead of waiting while another session has the table locked.
+    async fn grantable_slots(&mut self, semaphore: &Semaphore) -> Result<Option<Vec<i32>>, Error>;
+
+    /// Whether another session is adding or removing slots, and may have locked them until its COMMIT. Called outside
+    /// a transaction. Returns `false` instead of waiting while another session has a table locked.
+    async fn resize_in_progress(&mut self) -> Result<bool, Error>;
+
+    /// Creates the next batch of missing slots in one transaction.
+    async fn create_batch(
+        &mut self,
+        semaphore: &Semaphore,
+        block: bool,
+    ) -> Result<BatchOutcome, Error>;
+
+    /// Creates the deleted row of `diesel_locks_fences`, with a value not below any fence. Others may do so at the same time.
+    async fn create_fence_floor(&mut self) -> Result<(), Error>;
+
+    /// Raises the floor by `by` above all fences.
+    async fn raise_fence_floor(&mut self, by: Duration) -> Result<RaiseOutcome, Error>;
+
+    /// Stores the number of permits, below which slots are not purged.
+    async fn register(&mut self, semaphore: &Semaphore) -> Result<(), Error>;
+
+    /// Sets a new expiry if the token still matches; returns the number of rows updated.
+    async fn renew_one(
+        &mut self,
+        slot: &Slot,
+        lease_us: i64,
+        expiry: Expiry,
+    ) -> Result<usize, Error>;
+
+    /// Releases the slot, or lets it expire after its minimum hold time, if the token still matches; returns the rows updated.
+    async fn release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error>;
+
+    /// The text of a statement that does as [`release_unused`](Self::release_unused) with any slot that has this token.
+    fn release_unused_statement(&self, semaphore: &str, token: &[u8]) -> String;
+
+    /// [`release`](Self::release) of a slot that was not used: also before the end of its minimum hold time.
+    async fn release_unused(&mut self, slot: &Slot) -> Result<usize, Error>;
+
+    /// Prevents another grant of the slot until the transaction ends. Returns `false` when the token does not match.
+    async fn pin(&mut self, slot: &Slot) -> Result<bool, Error>;
+
+    /// Lists the held slots for one that waits. Returns `None` instead of waiting while another session has the table locked.
+    async fn list_held_nowait(&mut self, name: &str) -> Result<Option<Vec<HeldSlot>>, Error>;
+
+    /// Reads the first slot, whether it is held or not. Does not wait while another session has the table locked.
+    async fn first_slot_nowait(&mut self, name: &str) -> Result<FirstSlot, Error>;
+
+    async fn list_held(&mut self, request: &ListRequest) -> Result<Vec<(String, HeldRow)>, Error>;
+
+    async fn list_semaphores(&mut self, request: &ListRequest) -> Result<Vec<SemaphoreRow>, Error>;
+
+    /// The database's clock, in microseconds since 1970 UTC.
+    async fn now_us(&mut self) -> Result<i64, Error>;
+
+    /// Releases every leased slot; returns how many were held.
+    async fn release_all(&mut self, name: &str) -> Result<usize, Error>;
+
+    /// Deletes slots that have been free for `age_us` and are not registered, from the last one down to the first that stays,
+    /// so that the numbers have no gaps. Returns how many were deleted.
+    async fn purge_unused_slots(&mut self, age_us: i64) -> Result<usize, Error>;
+
+    /// Releases many slots in one statement, which does not wait. Returns the tokens of those that were not released
+    /// because another session has locked their rows.
+    async fn release_batch(
+        &mut self,
+        leases: &[RenewalRequest],
+        kind: ReleaseKind,
+    ) -> Result<Vec<Vec<u8>>, Error>;
+
+    /// Renews the leases that have not expired, in one statement. Returns the remaining time of each lease whose token still
+    /// matches. An expired lease has a time of zero or less, or is left out; its guard is lost.
+    async fn renew_batch(&mut self, leases: &[RenewalRequest])
+    -> Result<Vec<RenewalResult>, Error>;
 }
 
 const MAX_CANDIDATES: usize = 1000;

@@ -12,20 +12,20 @@ use diesel::prelude::{ExpressionMethods, QueryDsl};
 use diesel::sql_types::{Integer, Text};
 use diesel::sqlite::Sqlite;
 
-use crate::engine::clock::Clock;
-use crate::engine::migration_runner::{
-    BackendMigrations, MigrationFile, Plan, Records, migration_files,
+use crate::engine::dialect::Dialect;
+use crate::engine::migration_runner::{MigrationFile, Plan, Records, migration_files};
+use crate::engine::sequence_queries::{
+    DrawRequest, SequenceRow, Upsert, assert_exhausted, last_drawn, list_sequences,
 };
-use crate::engine::operations::{DrawRequest, SequenceRow, TransactionBackend};
-use crate::engine::sequence_queries::{Upsert, assert_exhausted, last_drawn, list_sequences};
 use crate::engine::tables::diesel_locks_objects::{self, dsl};
 use crate::engine::tables::{Named, diesel_locks_sequences as sequences, in_range};
-use crate::engine::{Engine, active_isolation, ending, has_engine};
+use crate::engine::{Engine, ending, has_engine};
 use crate::error::texts::NEWER_SQLITE;
+use crate::link::depth::{self, StartedMark};
 #[cfg(feature = "async-sqlite")]
 use crate::link::nonblocking::sqlite::Conn;
 use crate::link::raw_sql::statement;
-use crate::link::{self, On, depth};
+use crate::link::{self, Link};
 use crate::rt::backoff::jittered;
 use crate::rt::{self, caught};
 use crate::values::held_object_lock::HeldObjectLock;
@@ -47,7 +47,7 @@ has_engine!(HasBlockingEngine: diesel::SqliteConnection, SqliteEngine, in_proces
 has_engine!(async Conn, SqliteEngine, in_process: true);
 
 #[async_trait]
-impl<C: On<Sqlite>> TransactionBackend for SqliteEngine<'_, C> {
+impl<C: Link<Db = Sqlite>> Engine for SqliteEngine<'_, C> {
     fn is_in_process(&self) -> bool {
         true
     }
@@ -107,8 +107,8 @@ impl<C: On<Sqlite>> TransactionBackend for SqliteEngine<'_, C> {
         Ok(self.0.batch("PRAGMA query_only = 0").await?)
     }
 
-    fn mark_isolation(&mut self, level: Option<IsolationLevel>) -> Option<active_isolation::Scope> {
-        Some(active_isolation::enter(&*self.0, level))
+    fn mark_isolation(&mut self, level: Option<IsolationLevel>) -> Option<StartedMark> {
+        Some(depth::mark_started(&*self.0, level))
     }
 
     /// Sends BEGIN, which fails if a transaction is open: SQLite has no statement that reports it.
@@ -121,7 +121,7 @@ impl<C: On<Sqlite>> TransactionBackend for SqliteEngine<'_, C> {
         // If the transaction of this crate has ended, Diesel's next savepoint has started another, which its RELEASE
         // commits. This crate's transaction holds the write lock from its start, so that a checkpoint fails in it.
         let ours_is_gone = depth::depth(conn.status())? > 1
-            && active_isolation::entered(conn).is_some()
+            && depth::started(conn).is_some()
             && conn.get_result::<_, i32>(QueryOnly {}).await? == 0
             && conn.batch(CHECKPOINT).await.is_ok();
         if ours_is_gone {
@@ -163,10 +163,7 @@ impl<C: On<Sqlite>> TransactionBackend for SqliteEngine<'_, C> {
             None => conn.abandon(&["ROLLBACK"]),
         }
     }
-}
 
-#[async_trait]
-impl<C: On<Sqlite>> Engine for SqliteEngine<'_, C> {
     async fn migrate(&mut self) -> Result<Vec<String>, Error> {
         migrate(self.0).await
     }
@@ -229,13 +226,16 @@ impl<C: On<Sqlite>> Engine for SqliteEngine<'_, C> {
     }
 }
 
-async fn begin_write(conn: &mut impl On<Sqlite>, deadline: &Deadline<'_>) -> Result<(), Error> {
+async fn begin_write(
+    conn: &mut impl Link<Db = Sqlite>,
+    deadline: &Deadline<'_>,
+) -> Result<(), Error> {
     deadline.require(acquire_write_lock(conn, deadline, None).await?)
 }
 
 /// Commits the transaction of [`begin_write`], or rolls it back after an error, also of COMMIT. After some errors, as on a
 /// full disk, SQLite has rolled it back by itself: that is no error of the rollback, and the connection stays usable.
-async fn end<T>(conn: &mut impl On<Sqlite>, work: Result<T, Error>) -> Result<T, Error> {
+async fn end<T>(conn: &mut impl Link<Db = Sqlite>, work: Result<T, Error>) -> Result<T, Error> {
     let ended = match work {
         Ok(value) => SqliteEngine(conn).commit().await.map(|()| value),
         Err(error) => Err(error),
@@ -247,7 +247,7 @@ async fn end<T>(conn: &mut impl On<Sqlite>, work: Result<T, Error>) -> Result<T,
 }
 
 /// Inserts the rows of kept locks. For transient locks it only accesses the table, so that a missing one is an error.
-async fn record_lock(conn: &mut impl On<Sqlite>, request: &Request) -> Result<(), Error> {
+async fn record_lock(conn: &mut impl Link<Db = Sqlite>, request: &Request) -> Result<(), Error> {
     if request.is_kept() {
         for id in &request.ids {
             let row = (dsl::id.eq(Named(id.as_str())), dsl::kept.eq(true));
@@ -294,14 +294,12 @@ statement! {
     }
 }
 
-impl Clock for Sqlite {
+impl Dialect for Sqlite {
     // Not by `unixepoch('subsec')`, which is NULL before SQLite 3.42.
     const NOW: &'static str =
         "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000";
     const GREATEST: &'static str = "MAX";
-}
 
-impl BackendMigrations for Sqlite {
     const FILES: &'static [MigrationFile] = migration_files!("sqlite");
 
     const PARTS: &'static [&'static str] = &[
@@ -334,7 +332,7 @@ const MOST_ATTEMPTS: u32 = 100;
 
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
-async fn migrate(conn: &mut impl On<Sqlite>) -> Result<Vec<String>, Error> {
+async fn migrate(conn: &mut impl Link<Db = Sqlite>) -> Result<Vec<String>, Error> {
     let mut attempts = 1..MOST_ATTEMPTS;
     loop {
         match migrate_once(conn).await {
@@ -345,7 +343,7 @@ async fn migrate(conn: &mut impl On<Sqlite>) -> Result<Vec<String>, Error> {
     }
 }
 
-async fn migrate_once(conn: &mut impl On<Sqlite>) -> Result<Vec<String>, Error> {
+async fn migrate_once(conn: &mut impl Link<Db = Sqlite>) -> Result<Vec<String>, Error> {
     let version: String = conn.get_result(Version {}).await?;
     if !is_new_enough(&version) {
         return Err(Error::UnsuitableDatabase {
@@ -372,14 +370,14 @@ fn is_new_enough(version: &str) -> bool {
     }
 }
 
-async fn plan(conn: &mut impl On<Sqlite>) -> Result<Plan, Error> {
+async fn plan(conn: &mut impl Link<Db = Sqlite>) -> Result<Plan, Error> {
     match plan_once(conn).await {
         Err(Error::DifferentTables { .. }) => plan_once(conn).await,
         plan => plan,
     }
 }
 
-async fn plan_once(conn: &mut impl On<Sqlite>) -> Result<Plan, Error> {
+async fn plan_once(conn: &mut impl Link<Db = Sqlite>) -> Result<Plan, Error> {
     let parts: Vec<String> = conn.load(Parts {}).await?;
     Plan::new(conn, &parts, Records::among(&parts)).await
 }

@@ -150,11 +150,11 @@ impl<W: ConnectionWrapper> HasEngine for W {
             })
         }
     }
-}
 
-#[diagnostic::do_not_recommend]
-impl<W: ConnectionWrapper> HasBlockingEngine for W {
     fn block_on<T>(future: impl Future<Output = T>) -> T {
         <W as ConnectionWrapper>::block_on(future)
     }
 }
+
+#[diagnostic::do_not_recommend]
+impl<W: ConnectionWrapper> HasBlockingEngine for W {}

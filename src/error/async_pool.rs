@@ -14,7 +14,7 @@ use diesel_async::pooled_connection::deadpool;
 use crate::error::Error;
 use crate::error::texts::Rounded;
 
-/// Why an [`AsyncPool`](crate::AsyncPool) gave no connection: [`Error::AsyncPool`](crate::Error::AsyncPool).
+/// Why a [`Pool`](crate::Pool) of diesel-async gave no connection: [`Error::AsyncPool`](crate::Error::AsyncPool).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AsyncPoolError {

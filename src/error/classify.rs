@@ -15,7 +15,7 @@ mod server_messages_tests;
 
 /// The class of a database error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ErrorClass {
+pub enum ErrorClass {
     Deadlock,
     SerializationFailure,
     LockTimeout,
@@ -30,6 +30,8 @@ pub(crate) enum ErrorClass {
     ReadOnly,
     /// SQLite: it does not know a clause of a statement.
     OldSqlite,
+    /// Group Replication refuses the statement: for its table, or for its transaction.
+    RefusedByGroup,
     MissingTables,
     InsufficientPrivilege(RequiredPrivilege),
     /// Row-level security, a trigger or a rule protects a row of this table.
@@ -49,7 +51,7 @@ pub(crate) enum ErrorClass {
 
 /// The privileges on a table or function of this crate's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RequiredPrivilege {
+pub struct RequiredPrivilege {
     pub(crate) object: &'static str,
     pub(crate) privileges: &'static str,
 }

@@ -85,6 +85,7 @@ impl Error {
                 found: "this version of SQLite".to_owned(),
                 needed: NEWER_SQLITE,
             },
+            ErrorClass::RefusedByGroup => Self::RefusedByGroup { source },
             ErrorClass::MissingTables => Self::MissingTables { source },
             ErrorClass::InsufficientPrivilege(RequiredPrivilege { object, privileges }) => {
                 Self::InsufficientPrivilege {

@@ -7,6 +7,7 @@ use thiserror::Error;
 use crate::error::limits::{LONGEST_LEASE, LONGEST_WAIT, MAX_LISTED, MAX_PERMITS, SHORTEST_LEASE};
 use crate::error::texts::{
     BROKEN_CLIENT_LIBRARY, Exact, PREPARED_STATEMENT_MISMATCH, Rounded, counted, limit_shown,
+    not_registered,
 };
 use crate::error::wait::Wait;
 use crate::error::{InvalidName, InvalidObjectId};
@@ -113,7 +114,7 @@ pub enum Error {
     ///
     /// The closure did not return the error of a statement that failed (a deadlock; any error on PostgreSQL), or left more or
     /// fewer transactions open than it started with; COMMIT or ROLLBACK was sent as text; `INSERT OR ROLLBACK` ended the
-    /// transaction on SQLite.
+    /// transaction on SQLite. On Galera a transaction on another node may have ended it: nothing is committed, run it again.
     ///
     /// A method returns this error instead of locking or drawing. At the end of a closure it replaces `Ok`, and the
     /// transaction is rolled back. It also replaces a retryable error of a closure that has ended the transaction itself, whose
@@ -205,6 +206,17 @@ pub enum Error {
         "a lock, a slot, a number or a migration needs a write, and the transaction, the user or the server is read-only"
     )]
     ReadOnly {
+        /// The database's error.
+        source: diesel::result::Error,
+    },
+
+    /// Group Replication refuses the statement, which may be the application's own (error 3098).
+    #[error(
+        "Group Replication refuses the statement: it requires InnoDB tables with a primary key and binlog_format = ROW, and, \
+         while several members take writes or another one becomes the primary, neither SERIALIZABLE nor a foreign key with \
+         CASCADE"
+    )]
+    RefusedByGroup {
         /// The database's error.
         source: diesel::result::Error,
     },
@@ -314,15 +326,13 @@ pub enum Error {
     },
 
     /// The semaphore has fewer rows than permits. They are not created in an open transaction: others would have to wait for its end.
-    #[error(
-        "the semaphore {semaphore:?} has rows for fewer than {} in the database: call \
-         register_semaphores outside of a transaction first", counted(*permits, "permit")
-    )]
+    /// Or the database has no number of permits for a [`Semaphore::registered`](crate::Semaphore::registered).
+    #[error("{}", not_registered(semaphore, *permits))]
     NotRegistered {
         /// The semaphore's name.
         semaphore: String,
-        /// The number of permits.
-        permits: u32,
+        /// The number of permits; `None` if the database has none.
+        permits: Option<u32>,
     },
 
     /// The engine does not support the isolation level or mode: nothing was sent to the database. On MySQL and MariaDB also in a
@@ -386,6 +396,18 @@ pub enum Error {
         semaphore: String,
         /// The number of permits.
         permits: u32,
+    },
+
+    /// The job's cron expression or time zone is unusable.
+    #[cfg(feature = "cron")]
+    #[error("invalid schedule {expression:?} in {zone:?}: {reason}")]
+    InvalidSchedule {
+        /// The cron expression.
+        expression: String,
+        /// The name of the time zone.
+        zone: String,
+        /// What is wrong.
+        reason: String,
     },
 
     /// The lease is too short or too long.

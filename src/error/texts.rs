@@ -56,6 +56,19 @@ pub(crate) fn counted(n: impl Into<u64>, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
+pub(crate) fn not_registered(semaphore: &str, permits: Option<u32>) -> String {
+    match permits {
+        Some(permits) => format!(
+            "the semaphore {semaphore:?} has rows for fewer than {} in the database: call register_semaphores outside of a \
+             transaction first",
+            counted(permits, "permit")
+        ),
+        None => format!(
+            "the database has no number of permits for the semaphore {semaphore:?}: call set_permits first"
+        ),
+    }
+}
+
 /// The limit of a wait, for the text of an error.
 pub(crate) fn limit_shown(limit: Option<Duration>) -> String {
     limit.map_or_else(

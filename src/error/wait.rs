@@ -40,6 +40,13 @@ pub enum Wait {
     No,
 }
 
+/// [`Wait::AtMost`].
+impl From<Duration> for Wait {
+    fn from(limit: Duration) -> Self {
+        Self::AtMost(limit)
+    }
+}
+
 impl Wait {
     pub(crate) fn limit(self) -> Option<Duration> {
         match self {

@@ -1,21 +1,22 @@
 //! The slot of a guard: its state, the notification of its loss, and its release.
 
-use std::cell::Cell;
-use std::collections::VecDeque;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::acts::{events, slot};
 pub(crate) use crate::engine::slots::ReleaseKind;
+use crate::jobs::callbacks::{Callback, call, call_all, may_wait};
 use crate::rt::activity::Active;
 use crate::rt::alarm::call_at;
 use crate::rt::lock;
-use crate::{Error, LeaseState, Slot};
+use crate::{Error, LeaseOptions, LeaseState, Slot};
+
+/// A renewal that would extend the lease by less leaves the slot out, if the lease has a `max_hold`.
+const LEAST_GAIN: Duration = Duration::from_millis(10);
 
 /// How long a thread that drops a guard waits at most until the slot is released.
 const DROP_TIMEOUT: Duration = Duration::from_millis(200);
@@ -27,16 +28,19 @@ const LONGEST_LOOK: Duration = Duration::from_secs(60);
 pub(crate) trait Renew: Send + Sync {
     fn remove(&self, slot: &Slot);
 
+    /// Has the slot renewed as soon as possible: after the renewal that is running, if there is one.
+    fn renew_soon(self: Arc<Self>, slot: &Slot);
+
     fn release<'a>(&'a self, slot: &'a Slot) -> Boxed<'a, Result<LeaseState, Error>>;
 
-    /// Has the slot released in the background, whose lease ends after `remaining`. The receiver is disconnected when the slot
-    /// is released.
+    /// Has the slot released in the background, whose lease ends after `remaining`. If the connections block, returns a receiver
+    /// that is disconnected when the slot is released.
     fn release_in_background(
         self: Arc<Self>,
         slot: &Slot,
         kind: ReleaseKind,
         remaining: Duration,
-    ) -> Receiver<()>;
+    ) -> Option<Receiver<()>>;
 
     /// Releases the slots of all guards, within `timeout` for a connection, and returns those that were held and are released.
     /// Has the others released in the background. If the connections do not block, `timeout` limits the whole.
@@ -58,13 +62,16 @@ impl Drop for Handle {
 }
 
 /// Waits for a release in the background, for a short time. It is retried after that too.
-pub(crate) fn await_release(released: &Receiver<()>) {
-    if WAITS_FOR_RELEASES.get() {
+pub(crate) fn await_release(released: Option<Receiver<()>>) {
+    if let Some(released) = released
+        && may_wait()
+    {
         let _ = released.recv_timeout(DROP_TIMEOUT);
     }
 }
 
-/// A slot that is renewed while this lives. Dropping it has the slot released in the background, and does not wait.
+/// A slot that is renewed while this lives. Dropping it has the slot released in the background. A thread waits for that for a
+/// short time.
 pub(crate) struct Held {
     state: Arc<State>,
     renewer: Arc<Handle>,
@@ -99,6 +106,15 @@ impl Held {
         }
     }
 
+    /// Records progress. If the last renewal left the slot out because there was no progress, has it renewed.
+    pub(crate) fn progress(&self) -> Result<(), Error> {
+        self.ensure_held()?;
+        if self.note_progress() {
+            Arc::clone(&self.renewer.0).renew_soon(&self.slot);
+        }
+        Ok(())
+    }
+
     /// Releases the slot with a connection of the pool. After an error other than [`Error::SlotLost`], and if the future is
     /// dropped, the slot is released in the background.
     pub(crate) async fn release(&self) -> Result<LeaseState, Error> {
@@ -122,15 +138,7 @@ impl Held {
         self.mark_released().map(|_| self.slot.clone())
     }
 
-    /// Has the slot released in the background, unless it was released before.
-    pub(crate) fn end(&self) -> Option<Receiver<()>> {
-        self.mark_released().map(|kind| {
-            self.renewer.0.remove(&self.slot);
-            self.release_in_background(kind)
-        })
-    }
-
-    fn release_in_background(&self, kind: ReleaseKind) -> Receiver<()> {
+    fn release_in_background(&self, kind: ReleaseKind) -> Option<Receiver<()>> {
         let renewer = Arc::clone(&self.renewer.0);
         renewer.release_in_background(&self.slot, kind, self.last_remaining())
     }
@@ -138,7 +146,10 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        drop(self.end());
+        if let Some(kind) = self.mark_released() {
+            self.renewer.0.remove(&self.slot);
+            await_release(self.release_in_background(kind));
+        }
     }
 }
 
@@ -156,12 +167,20 @@ impl Drop for ReleaseLater<'_> {
 pub(crate) struct State {
     slot: Slot,
     acquired: Instant,
+    /// Renewals leave the slot out when the last progress is this long ago.
+    progress_within: Option<Duration>,
+    /// No renewal extends the lease beyond this time after the grant.
+    max_hold: Option<Duration>,
     inner: Mutex<Inner>,
 }
 
 struct Inner {
     phase: Phase,
     deadline: Instant,
+    /// When the work made progress last.
+    progress: Instant,
+    /// Whether a renewal has left the slot out since.
+    stalled: bool,
     kind: ReleaseKind,
     /// Those of this crate, which the thread that notices the loss calls,
     signals: Vec<Callback>,
@@ -178,17 +197,22 @@ enum Phase {
 }
 
 impl State {
-    pub(crate) fn new(slot: Slot) -> Self {
+    pub(crate) fn new(slot: Slot, lease: &LeaseOptions) -> Self {
+        let acquired = Instant::now();
         Self {
             inner: Mutex::new(Inner {
                 phase: Phase::Held,
                 deadline: slot.deadline,
+                progress: acquired,
+                stalled: false,
                 kind: ReleaseKind::Used,
                 signals: Vec::new(),
                 callbacks: Vec::new(),
             }),
             slot,
-            acquired: Instant::now(),
+            acquired,
+            progress_within: lease.progress_within,
+            max_hold: lease.max_hold,
         }
     }
 
@@ -229,6 +253,40 @@ impl State {
         if self.is_held() {
             lock(&self.inner).deadline = deadline;
         }
+    }
+
+    /// Returns the lease that the next renewal requests, `lease` at most; `None` if it leaves the slot out.
+    pub(crate) fn next_lease(&self, lease: Duration) -> Option<Duration> {
+        let mut inner = lock(&self.inner);
+        let pause = inner.progress.elapsed();
+        if self.progress_within.is_some_and(|within| pause >= within) {
+            inner.stalled = true;
+            return None;
+        }
+        let Some(longest) = self.max_hold else {
+            return Some(lease);
+        };
+        let left = longest.saturating_sub(self.acquired.elapsed());
+        let held = inner.deadline.saturating_duration_since(Instant::now());
+        (held + LEAST_GAIN < left).then_some(lease.min(left))
+    }
+
+    /// Records an event if a renewal left the slot out because there was no progress. Holds no lock: the application's subscriber
+    /// may call the guard.
+    pub(crate) fn record_stall(&self) {
+        let inner = lock(&self.inner);
+        let pause = inner.stalled.then(|| inner.progress.elapsed());
+        drop(inner);
+        if let Some(pause) = pause {
+            events::record_slot_stalled(&self.slot.semaphore, self.slot.number, pause);
+        }
+    }
+
+    /// Records progress. Returns whether the last renewal left the slot out because there was none.
+    fn note_progress(&self) -> bool {
+        let mut inner = lock(&self.inner);
+        inner.progress = Instant::now();
+        std::mem::take(&mut inner.stalled)
     }
 
     /// Marks the guard as lost: the database says that the slot is not held by this token.
@@ -327,72 +385,6 @@ impl State {
     }
 }
 
-type Callback = Box<dyn FnOnce() + Send>;
-
-/// The callbacks of lost guards, which one thread of the process calls, one after the other. Not the thread that notices a loss:
-/// what the application does in a callback would delay the renewals of other guards, and one that drops a guard would wait for
-/// the thread that it runs on.
-struct Queue {
-    callbacks: VecDeque<Callback>,
-    thread_running: bool,
-}
-
-static QUEUE: Mutex<Queue> = Mutex::new(Queue {
-    callbacks: VecDeque::new(),
-    thread_running: false,
-});
-
-thread_local! {
-    static WAITS_FOR_RELEASES: Cell<bool> = const { Cell::new(true) };
-}
-
-/// This thread waits for no release from now on: others wait for it.
-pub(crate) fn never_wait() {
-    WAITS_FOR_RELEASES.set(false);
-}
-
-fn call_all(callbacks: Vec<Callback>) {
-    if callbacks.is_empty() {
-        return;
-    }
-    let mut queue = lock(&QUEUE);
-    queue.callbacks.extend(callbacks);
-    if queue.thread_running {
-        return;
-    }
-    let started = thread::Builder::new()
-        .name("diesel-locks callbacks".to_owned())
-        .spawn(call_queued);
-    match started {
-        Ok(_) => queue.thread_running = true,
-        Err(error) => {
-            tracing::warn!(%error, "no thread for the callbacks of lost slots: the thread that noticed the loss calls them");
-            let callbacks = std::mem::take(&mut queue.callbacks);
-            drop(queue);
-            callbacks.into_iter().for_each(call);
-        }
-    }
-}
-
-fn call(callback: Callback) {
-    if catch_unwind(AssertUnwindSafe(callback)).is_err() {
-        tracing::warn!("a callback of a lost slot panicked");
-    }
-}
-
-fn call_queued() {
-    never_wait();
-    loop {
-        let mut queue = lock(&QUEUE);
-        let Some(callback) = queue.callbacks.pop_front() else {
-            queue.thread_running = false;
-            return;
-        };
-        drop(queue);
-        call(callback);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -400,10 +392,11 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     fn unused() -> State {
-        let state = State::new(Slot {
+        let slot = Slot {
             deadline: Instant::now() + HOUR,
             ..Slot::from_parts("workers", 1, uuid::Uuid::new_v4(), 0)
-        });
+        };
+        let state = State::new(slot, &LeaseOptions::new(HOUR));
         state.release_as(ReleaseKind::Unused);
         state
     }

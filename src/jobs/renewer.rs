@@ -4,6 +4,7 @@ mod releases;
 mod renewals;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Waker;
@@ -20,23 +21,78 @@ use crate::jobs::guard::{Boxed, Handle, Held, ReleaseKind, Renew, State, await_r
 use crate::jobs::renewer::releases::PendingRelease;
 use crate::jobs::renewer::renewals::SHORTEST_ANSWER;
 use crate::jobs::renewer::renewals::start;
-use crate::pools::lender::{Lender, Style};
+use crate::pools::connections::{Borrowed, Connections};
 use crate::pools::slot_waits;
-use crate::pools::{Borrowed, Connections, discard_if_unusable};
 use crate::rt;
 use crate::rt::activity::{Active, Activity};
 use crate::rt::stop_token::StopToken;
-use crate::{Error, LeaseOptions, LeaseState, Semaphore, Slot, Wait};
+use crate::{Error, LeaseOptions, LeaseState, Pool, Semaphore, Slot, Wait};
 
-/// A handle to a renewer. Clones share the guards and the loop that renews them.
-pub(crate) struct Renewer<L> {
-    shared: Arc<Shared<L>>,
+/// Acquires leased slots, and renews their leases in the background while their guards live.
+///
+/// ```
+/// use diesel_locks::SlotRenewer;
+/// use diesel_locks::prelude::*;
+/// use std::time::Duration;
+///
+/// const COLLATE: Semaphore = Semaphore::from_static("collate-logs", 10);
+///
+/// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
+/// # let directory = tempfile::tempdir()?;
+/// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
+/// # diesel_locks::migrate(&mut pool.get()?)?;
+/// let renewer = SlotRenewer::new(pool); // once, when the application starts
+///
+/// let lease = LeaseOptions::new(Duration::from_secs(30)).holder("worker-7");
+/// let guard = renewer.acquire(&COLLATE, &lease, Wait::AtMost(Duration::from_secs(60)))?;
+/// guard.ensure_held()?; // before each step of the work
+/// guard.release()?;
+/// # assert!(renewer.try_acquire(&COLLATE, &lease)?.is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// `try_acquire` and `acquire`, which waits, return a [`SlotGuard`](crate::SlotGuard). `try_run` holds a slot while a closure
+/// runs, and does not wait for one. `run_as_leader` elects a leader, `run_on_timer` runs a job on one node per tick.
+///
+/// | feature | `P` | methods | guard | renewals |
+/// |---|---|---|---|---|
+/// | `r2d2` | r2d2's pool of Diesel's connections | block the thread | `SlotGuard` | in a thread |
+/// | `bb8`, `deadpool` | a pool of diesel-async | return futures, which are `Send`: `renewer.acquire(..).await?` | `SlotGuard<Async>` | in a task |
+///
+/// Clones share the guards and the thread or task that renews them, with one statement, each time a third of the shortest lease has
+/// passed. It starts with the first guard, and ends when the renewer, its clones and its guards are dropped. When the process is to
+/// end, use [`Shutdown`](crate::Shutdown).
+///
+/// # Which pool
+///
+/// Give the renewer a pool of its own, with two connections: it borrows one for each renewal, release and attempt to acquire. On a
+/// shared pool a renewal waits while all connections are in use, and guards whose leases end meanwhile are lost.
+///
+/// If a renewal gets no answer, it is sent again on another connection: after half of the time that is left of the first lease to
+/// end, at most after 10 s. A task closes the silent connection. A thread keeps it until the driver reports an error, and a new
+/// thread continues, up to all connections of the pool but one:
+/// [settings for several servers](https://github.com/diesel-locks/diesel-locks/blob/main/docs/web-service.md#fail-over).
+///
+/// # Runtimes
+///
+/// The task runs on the runtime in which the first guard is acquired. If that is shut down, a thread of this crate continues the
+/// work. Guards may be dropped outside of a runtime.
+///
+/// A runtime that does not run renews and releases nothing: one with one thread (`current_thread`) whose `block_on` has returned,
+/// or whose thread a task blocks. Let no task block its thread for longer than a third of the lease: use `spawn_blocking`.
+///
+/// In a test that pauses tokio's clock (`tokio::time::pause`), slots are renewed in time, except while `spawn_blocking` runs. Do
+/// not pause it with a database server: tokio advances it while all tasks wait for the network.
+#[doc(alias("heartbeat", "keepalive", "watchdog", "refresh", "lease"))]
+#[doc(alias("KeepAliveLockProvider", "distributed lock", "ShedLock"))]
+pub struct SlotRenewer<P> {
+    shared: Arc<Shared<P>>,
     handle: Arc<Handle>,
     stop: Option<StopToken>,
     pace: Pace,
 }
 
-impl<L> Clone for Renewer<L> {
+impl<P> Clone for SlotRenewer<P> {
     fn clone(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
@@ -47,18 +103,59 @@ impl<L> Clone for Renewer<L> {
     }
 }
 
-impl<L> Renewer<L> {
-    pub(crate) fn stopped_by(&self, stop: &StopToken) -> Self {
+impl<P> fmt::Debug for SlotRenewer<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SlotRenewer")
+            .field("stop", &self.stop)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<P: Pool> SlotRenewer<P> {
+    /// Creates a renewer that uses the connections of `pool`. Sends nothing to the database, and needs no runtime.
+    pub fn new(pool: P) -> Self {
+        let shared = Arc::new(Shared::new(pool));
+        Self {
+            handle: Arc::new(Handle(Arc::clone(&shared) as _)),
+            shared,
+            stop: None,
+            pace: Pace::default(),
+        }
+    }
+
+    /// Returns a handle to the same renewer whose waits ask the database at least once per `interval`, 1 s by default.
+    ///
+    /// A slot that another process releases is noticed after at most one interval; a slot that is released in this process,
+    /// or whose lease ends, at once. `acquire` begins with [shorter pauses](crate::SemaphoreExt::acquire_slot);
+    /// `run_as_leader` pauses for half an interval to an interval. The shortest interval of those that wait in a process counts.
+    ///
+    /// 10 ms to a day. With any other duration the methods that wait return [`Error::InvalidInterval`].
+    #[must_use]
+    pub fn poll_interval(&self, interval: Duration) -> Self {
+        let mut renewer = self.clone();
+        renewer.pace.interval = interval;
+        renewer
+    }
+
+    /// Returns a handle to the same renewer that `stop` stops: when a client hangs up, or the process is to end.
+    ///
+    /// After a stop `acquire`, `try_acquire` and `try_run` of the handle return [`Error::Stopped`], and `run_as_leader` and
+    /// `run_on_timer` end: a future at once or after the attempt that is running; a thread within 50 ms, and the time of one
+    /// attempt if one is running (on SQLite up to 5 s, while another connection writes and a slot is free). A stop has no effect on
+    /// guards that were returned before, nor on a closure of `try_run`: let them check [`StopToken::is_stopped`].
+    ///
+    /// The token replaces that of the handle. To keep both, pass a [child](StopToken::child) of the old one.
+    #[must_use]
+    #[doc(alias("cancel", "CancellationToken", "abort"))]
+    pub fn stopped_by(&self, stop: &StopToken) -> Self {
         let mut renewer = self.clone();
         renewer.stop = Some(stop.clone());
         renewer
     }
 
-    /// The same renewer, with waits that ask the database at least once per `interval`.
-    pub(crate) fn polling_within(&self, interval: Duration) -> Self {
-        let mut renewer = self.clone();
-        renewer.pace.interval = interval;
-        renewer
+    /// Returns the pool.
+    pub fn pool(&self) -> &P {
+        self.shared.connections.pool()
     }
 
     /// The same renewer, with waits that begin with the longest pauses.
@@ -93,22 +190,6 @@ impl<L> Renewer<L> {
         &self.shared.activity
     }
 
-    pub(crate) fn pool(&self) -> &L {
-        self.shared.connections.pool()
-    }
-}
-
-impl<L: Lender> Renewer<L> {
-    pub(crate) fn new(pool: L) -> Self {
-        let shared = Arc::new(Shared::new(pool));
-        Self {
-            handle: Arc::new(Handle(Arc::clone(&shared) as _)),
-            shared,
-            stop: None,
-            pace: Pace::default(),
-        }
-    }
-
     /// This renewer, for a shutdown.
     pub(crate) fn downgrade(&self) -> WeakRenewer {
         WeakRenewer {
@@ -118,7 +199,7 @@ impl<L: Lender> Renewer<L> {
     }
 
     /// Acquires a slot if one is free. If the future is dropped, the slot is released.
-    pub(crate) async fn try_acquire(
+    pub(crate) async fn acquire_if_free(
         &self,
         semaphore: &Semaphore,
         lease: &LeaseOptions,
@@ -127,11 +208,11 @@ impl<L: Lender> Renewer<L> {
         let connections = &self.shared.connections;
         let acquired = slot_waits::try_lease(connections, self.stop(), semaphore, lease);
         let slot = counted(self.activity(), acquired).await?;
-        slot.map(|slot| self.hold(slot, lease, active)).transpose()
+        Ok(slot.map(|slot| self.hold(slot, lease, active)))
     }
 
-    /// Waits for a slot without a connection, and acquires it. Otherwise as [`try_acquire`](Self::try_acquire).
-    pub(crate) async fn acquire(
+    /// Waits for a slot without a connection, and acquires it. Otherwise as [`acquire_if_free`](Self::acquire_if_free).
+    pub(crate) async fn acquire_when_free(
         &self,
         semaphore: &Semaphore,
         lease: &LeaseOptions,
@@ -143,11 +224,11 @@ impl<L: Lender> Renewer<L> {
         let acquired =
             slot_waits::lease(connections, self.stop(), semaphore, lease, wait, self.pace);
         let slot = counted(self.activity(), acquired).await?;
-        self.hold(slot, lease, active)
+        Ok(self.hold(slot, lease, active))
     }
 
     /// Borrows a connection of the pool, unless the handle is stopped.
-    pub(crate) async fn borrow(&self, semaphore: &Semaphore) -> Result<Borrowed<L>, Error> {
+    pub(crate) async fn borrow(&self, semaphore: &Semaphore) -> Result<Borrowed<P>, Error> {
         let waiting = begin_wait(semaphore, Wait::No)?.stopped_by(self.stop());
         self.shared.connections.borrow(&waiting).await
     }
@@ -161,25 +242,17 @@ impl<L: Lender> Renewer<L> {
     /// in the background until the lease ends, for a minute at most.
     pub(crate) fn release_unused(&self, slot: &Slot, lease: Duration) {
         let shared = Arc::clone(&self.shared);
-        let released = shared.release_in_background(slot, ReleaseKind::Unused, lease);
-        if L::Style::BLOCKS {
-            await_release(&released);
-        }
+        await_release(shared.release_in_background(slot, ReleaseKind::Unused, lease));
     }
 
-    pub(crate) fn hold(
-        &self,
-        slot: Slot,
-        lease: &LeaseOptions,
-        active: Active,
-    ) -> Result<Held, Error> {
-        let state = Arc::new(State::new(slot));
+    pub(crate) fn hold(&self, slot: Slot, lease: &LeaseOptions, active: Active) -> Held {
+        let state = Arc::new(State::new(slot, lease));
         let held = Held::new(Arc::clone(&state), Arc::clone(&self.handle), active);
-        self.shared.add(state, lease)?;
-        Ok(held)
+        self.shared.add(state, lease);
+        held
     }
 
-    pub(crate) async fn release_guards(&self) -> usize {
+    pub(crate) async fn release_all(&self) -> usize {
         let timeout = self.pool().timeout();
         self.shared.release_held(timeout).await.len()
     }
@@ -210,8 +283,8 @@ impl WeakRenewer {
     }
 }
 
-struct Shared<L> {
-    connections: Connections<L>,
+struct Shared<P> {
+    connections: Connections<P>,
     /// The guards, the calls that may return one, and the releases in the background.
     activity: Activity,
     inner: Mutex<Inner>,
@@ -244,11 +317,12 @@ struct Inner {
 struct RenewedSlot {
     state: Arc<State>,
     lease: Duration,
-    lease_us: i64,
+    /// Whether the last renewal included it, or the next one is to.
+    is_renewed: bool,
 }
 
-impl<L: Lender> Shared<L> {
-    fn new(pool: L) -> Self {
+impl<P: Pool> Shared<P> {
+    fn new(pool: P) -> Self {
         Self {
             connections: Connections::new(pool),
             activity: Activity::default(),
@@ -260,14 +334,13 @@ impl<L: Lender> Shared<L> {
         rt::lock(&self.inner)
     }
 
-    async fn lend(&self, limit: Duration) -> Result<L::Lent, Error> {
-        let lent = self.connections.pool().lend(limit, None, ()).await?;
-        let (conn, ()) = lent.expect("a connection or an error: no stop ends the request");
+    async fn lend(&self, limit: Duration) -> Result<P::Lent, Error> {
+        let lent = self.connections.pool().lend(limit, None, None).await?;
+        let (conn, _) = lent.expect("a connection or an error: no stop ends the request");
         Ok(conn)
     }
 
-    fn add(self: &Arc<Self>, state: Arc<State>, lease: &LeaseOptions) -> Result<(), Error> {
-        let lease_us = lease.micros()?;
+    fn add(self: &Arc<Self>, state: Arc<State>, lease: &LeaseOptions) {
         let slot = state.slot();
         let (token, due) = (slot.token, Instant::now() + slot.remaining() / 3);
         let mut inner = self.lock();
@@ -276,16 +349,19 @@ impl<L: Lender> Shared<L> {
         let added = RenewedSlot {
             state,
             lease: lease.duration(),
-            lease_us,
+            is_renewed: true,
         };
-        let limit = (added.state.remaining() / 2).max(SHORTEST_ANSWER);
-        let answer_by = Instant::now() + limit;
-        if inner.answer_by.is_some_and(|at| at > answer_by) {
-            self.await_until(&mut inner, answer_by);
-        }
+        self.shorten_answer(&mut inner, added.state.remaining());
         inner.slots.insert(token, added);
         self.wake(inner);
-        Ok(())
+    }
+
+    /// Has the loop wait no longer for an answer than a slot that is to be renewed allows.
+    fn shorten_answer(self: &Arc<Self>, inner: &mut Inner, remaining: Duration) {
+        let answer_by = Instant::now() + (remaining / 2).max(SHORTEST_ANSWER);
+        if inner.answer_by.is_some_and(|at| at > answer_by) {
+            self.await_until(inner, answer_by);
+        }
     }
 
     fn wake(self: &Arc<Self>, mut inner: MutexGuard<'_, Inner>) {
@@ -300,17 +376,27 @@ impl<L: Lender> Shared<L> {
     }
 }
 
-impl<L: Lender> Renew for Shared<L> {
+impl<P: Pool> Renew for Shared<P> {
     fn remove(&self, slot: &Slot) {
         self.lock().slots.remove(&slot.token);
     }
 
+    fn renew_soon(self: Arc<Self>, slot: &Slot) {
+        let mut inner = self.lock();
+        if let Some(slot) = inner.slots.get_mut(&slot.token) {
+            slot.is_renewed = true;
+            let remaining = slot.state.remaining();
+            self.shorten_answer(&mut inner, remaining);
+        }
+        inner.next_renewal = Some(Instant::now());
+        self.wake(inner);
+    }
+
     fn release<'a>(&'a self, slot: &'a Slot) -> Boxed<'a, Result<LeaseState, Error>> {
-        Box::pin(L::drive(async move {
+        Box::pin(P::drive(async move {
             let mut conn = self.lend(self.connections.pool().timeout()).await?;
-            let mut engine = L::Connection::engine(&mut conn)?;
-            let released = unless_dropped!(&mut *engine, |engine| slot::release(engine, slot));
-            discard_if_unusable(&mut *engine, released)
+            let mut engine = P::Connection::engine(&mut conn)?;
+            unless_dropped!(borrowed &mut *engine, |engine| slot::release(engine, slot))
         }))
     }
 
@@ -319,18 +405,18 @@ impl<L: Lender> Renew for Shared<L> {
         slot: &Slot,
         kind: ReleaseKind,
         remaining: Duration,
-    ) -> Receiver<()> {
+    ) -> Option<Receiver<()>> {
         let (pending, released) =
             PendingRelease::new(slot.clone(), kind, remaining, self.activity.begin());
         let mut inner = self.lock();
         inner.next_release = None;
         inner.pending_releases.push(pending);
         self.wake(inner);
-        released
+        P::BLOCKS.then_some(released)
     }
 
     fn cut_all(self: Arc<Self>, timeout: Duration) -> Boxed<'static, Vec<Slot>> {
-        Box::pin(L::drive(async move {
+        Box::pin(P::drive(async move {
             let released = rt::answer_within(timeout, self.release_held(timeout)).await;
             released.unwrap_or_else(|| {
                 tracing::warn!(?timeout, "no answer to a release");

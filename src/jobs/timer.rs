@@ -5,25 +5,23 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use crate::acts::cancel_guard::{counted, unless_dropped};
+use crate::acts::cancel_guard::{counted, discard_if_unusable, unless_dropped};
 use crate::acts::slot;
 use crate::acts::slot::try_acquire;
 use crate::engine::Engine;
-use crate::error::limits::{LONGEST_LEASE, SHORTEST_PERIOD};
 use crate::jobs::Participant;
 use crate::jobs::guard::{Held, ReleaseKind};
-use crate::jobs::renewer::Renewer;
-use crate::pools::lender::Lender;
-use crate::pools::{Borrowed, discard_if_unusable};
+use crate::jobs::schedule::{Schedule, Ticks};
+use crate::pools::connections::Borrowed;
 use crate::rt::activity::Active;
 use crate::rt::stop_token::StopToken;
 use crate::rt::{self, backoff};
 use crate::values::slot::{FirstSlot, SlotTimes};
-use crate::{Error, LeaseOptions, Semaphore, Slot};
+use crate::{Error, LeaseOptions, Pool, Semaphore, Slot, SlotRenewer};
 
-/// A job that is due once per period, on one of all nodes: see [`SlotRenewer::run_on_timer`](crate::SlotRenewer::run_on_timer).
+/// A job that is due at set times, on one of all nodes: see [`SlotRenewer::run_on_timer`](crate::SlotRenewer::run_on_timer).
 ///
-/// Its ticks are at `offset + n * period` since 1970-01-01 00:00 UTC, by the database's clock: a period of an hour is due at
+/// The ticks of [`new`](Self::new) are at `offset + n * period` since 1970-01-01 00:00 UTC, by the database's clock: a period of an hour is due at
 /// each full hour.
 ///
 /// ```
@@ -40,7 +38,7 @@ use crate::{Error, LeaseOptions, Semaphore, Slot};
 #[doc(alias("cron", "schedule", "scheduled job", "ScheduledTask"))]
 pub struct TimerJob {
     pub(crate) semaphore: Semaphore,
-    period: Duration,
+    schedule: Schedule,
     offset: Duration,
 }
 
@@ -53,12 +51,47 @@ impl TimerJob {
     pub fn new(name: impl AsRef<str>, period: Duration) -> Self {
         Self {
             semaphore: Semaphore::new(name, 1),
-            period,
+            schedule: Schedule::Period(period),
             offset: Duration::ZERO,
         }
     }
 
-    /// Sets how much later than at the multiples of its period the job is due.
+    /// Creates a job that is due by a cron expression in a time zone of the IANA database, such as `Europe/Berlin`.
+    ///
+    /// ```
+    /// use diesel_locks::TimerJob;
+    ///
+    /// // At 02:00 on working days.
+    /// let report = TimerJob::cron("nightly-report", "0 2 * * Mon-Fri", "Europe/Berlin");
+    /// ```
+    ///
+    /// The expression has five fields: minute, hour, day of the month, month, weekday (0 and 7 are Sunday); or it is `@hourly`,
+    /// `@daily`, `@weekly`, `@monthly` or `@yearly`. With a day of the month and a weekday the job is due on
+    /// each day that matches one of them, with `+` before the weekday on those that match both. `L` is the last day of
+    /// the month, `5#2` the second Friday, `5L` the last one, `15W` the weekday nearest to the 15th.
+    ///
+    /// When clocks are changed, a job that names its hours is due once at each of its times: in the hour that comes twice the first
+    /// time, and at the end of the hour that is skipped, unless that is on a day that the expression excludes. A job with `*` in the hours is due whenever the clocks show such a time. All
+    /// nodes need the same rules for the zone: the same version of `chrono-tz`.
+    ///
+    /// [`Error::InvalidSchedule`] when the job is started, if expression or zone is unusable, and at a change of the zone by more than
+    /// two hours.
+    #[cfg(feature = "cron")]
+    #[doc(alias("crontab", "quartz", "timezone", "CronJob"))]
+    pub fn cron(
+        name: impl AsRef<str>,
+        expression: impl Into<String>,
+        zone: impl Into<String>,
+    ) -> Self {
+        let (expression, zone) = (expression.into(), zone.into());
+        Self {
+            semaphore: Semaphore::new(name, 1),
+            schedule: Schedule::Cron { expression, zone },
+            offset: Duration::ZERO,
+        }
+    }
+
+    /// Sets how much later than at the multiples of its period, or at the times of its expression, the job is due.
     pub fn offset(mut self, offset: Duration) -> Self {
         self.offset = offset;
         self
@@ -70,45 +103,7 @@ impl TimerJob {
     }
 
     pub(crate) fn ticks(&self) -> Result<Ticks, Error> {
-        if !(SHORTEST_PERIOD..=LONGEST_LEASE).contains(&self.period) {
-            return Err(Error::InvalidInterval {
-                subject: "period",
-                requested: self.period,
-                shortest: SHORTEST_PERIOD,
-                longest: LONGEST_LEASE,
-            });
-        }
-        let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
-        let period = micros(self.period);
-        let offset = i64::try_from(self.offset.as_micros() % self.period.as_micros());
-        Ok(Ticks {
-            period,
-            offset: offset.unwrap_or(0) % period,
-        })
-    }
-}
-
-/// The ticks of a job, in microseconds since 1970 UTC.
-#[derive(Clone, Copy)]
-pub(crate) struct Ticks {
-    period: i64,
-    offset: i64,
-}
-
-impl Ticks {
-    /// The number of the tick to which a time belongs: the last one that is not later.
-    pub(crate) fn number(self, micros: i64) -> i64 {
-        micros.saturating_sub(self.offset).div_euclid(self.period)
-    }
-
-    pub(crate) fn start(self, number: i64) -> i64 {
-        number
-            .saturating_mul(self.period)
-            .saturating_add(self.offset)
-    }
-
-    pub(crate) fn end(self, number: i64) -> i64 {
-        self.start(number.saturating_add(1))
+        self.schedule.ticks(self.offset)
     }
 }
 
@@ -125,8 +120,8 @@ enum Step {
 }
 
 /// A node that waits for ticks: what `run_on_timer` does around its closure.
-pub(crate) struct TimerNode<'a, L: Lender> {
-    node: Participant<'a, L>,
+pub(crate) struct TimerNode<'a, P: Pool> {
+    node: Participant<'a, P>,
     ticks: Ticks,
     /// The last tick that this node need not run: it has run it, or it was due before this node began.
     last: Option<i64>,
@@ -134,9 +129,9 @@ pub(crate) struct TimerNode<'a, L: Lender> {
     unused: Option<(Slot, Active)>,
 }
 
-impl<'a, L: Lender> TimerNode<'a, L> {
+impl<'a, P: Pool> TimerNode<'a, P> {
     pub(crate) fn new(
-        renewer: &Renewer<L>,
+        renewer: &SlotRenewer<P>,
         job: &'a TimerJob,
         lease: &'a LeaseOptions,
     ) -> Result<Self, Error> {
@@ -160,12 +155,12 @@ impl<'a, L: Lender> TimerNode<'a, L> {
                     self.node.succeeded();
                     self.stop().pause(pause).await;
                 }
-                Ok(Step::Run(held, number)) => {
+                Ok(Step::Run(held, tick)) => {
                     self.node.succeeded();
-                    let due_at = DateTime::from_timestamp_micros(self.ticks.start(number))
-                        .unwrap_or(DateTime::<Utc>::MAX_UTC);
+                    let due_at =
+                        DateTime::from_timestamp_micros(tick).unwrap_or(DateTime::<Utc>::MAX_UTC);
                     if !self.stop().is_stopped() && held.begin_use() {
-                        self.last = Some(number);
+                        self.last = Some(tick);
                         tracing::info!(semaphore = self.name(), %due_at, "tick begins");
                         return Ok(Some((held, due_at)));
                     }
@@ -188,12 +183,11 @@ impl<'a, L: Lender> TimerNode<'a, L> {
         let mut conn = self.node.renewer.borrow(self.node.semaphore).await?;
         let mut engine = conn.engine()?;
         self.release_unused(&mut *engine).await?;
-        let now = unless_dropped!(&mut *engine, |engine| engine.now_us());
-        let now = discard_if_unusable(&mut *engine, now)?;
-        let number = self.ticks.number(now);
-        let last = *self.last.get_or_insert(number);
-        if number <= last {
-            return Ok(until(self.ticks.end(last), now));
+        let now = unless_dropped!(borrowed &mut *engine, |engine| engine.now_us())?;
+        let tick = self.ticks.last(now)?;
+        let last = *self.last.get_or_insert(tick);
+        if tick <= last {
+            return Ok(until(self.ticks.next(last)?, now));
         }
         let first = self.first_slot(&mut *engine).await?;
         drop(engine);
@@ -201,28 +195,27 @@ impl<'a, L: Lender> TimerNode<'a, L> {
             return Ok(Step::Wait(backoff::jittered(CONTENTION_PAUSE)));
         }
         if let FirstSlot::Found(times) = first {
-            let end = self.ticks.end(self.ticks.number(times.acquired_us));
-            if was_run(&times, self.ticks.start(number), end) {
+            let end = self.ticks.next(self.ticks.last(times.acquired_us)?)?;
+            if was_run(&times, tick, end) {
                 return Ok(until(end, now));
             }
-            // An earlier tick is still run, or its node has died, or it has another period.
+            // An earlier tick is still run, or its node has died, or it has another period, or the clock has jumped back.
             if times.remaining_us > 0 {
                 let poll = backoff::jittered(self.node.renewer.interval());
                 return Ok(Step::Wait(poll.min(micros(times.remaining_us + 1000))));
             }
         }
-        let rest = micros(self.ticks.end(number) - now);
+        let rest = micros(self.ticks.next(tick)? - now);
         self.acquire(conn, active, rest, last).await
     }
 
     async fn first_slot(&self, engine: &mut dyn Engine) -> Result<FirstSlot, Error> {
-        let first = unless_dropped!(&mut *engine, |engine| engine.first_slot_nowait(self.name()));
-        discard_if_unusable(engine, first)
+        unless_dropped!(borrowed engine, |engine| engine.first_slot_nowait(self.name()))
     }
 
     async fn acquire(
         &mut self,
-        mut conn: Borrowed<L>,
+        mut conn: Borrowed<P>,
         active: Active,
         rest: Duration,
         last: i64,
@@ -245,10 +238,10 @@ impl<'a, L: Lender> TimerNode<'a, L> {
             }
         };
         let slot = self.shortened(slot, &lease);
-        let held = self.node.renewer.hold(slot, self.node.lease, active)?;
+        let held = self.node.renewer.hold(slot, self.node.lease, active);
         held.release_as(ReleaseKind::Unused);
         match self.granted_tick(&mut *engine, &held, last).await {
-            Ok(Some(number)) => Ok(Step::Run(held, number)),
+            Ok(Some(tick)) => Ok(Step::Run(held, tick)),
             Ok(None) => {
                 // The tick ended before the grant, and the rest of the next one is not covered. Or the clock was set.
                 self.give_up(held);
@@ -272,9 +265,9 @@ impl<'a, L: Lender> TimerNode<'a, L> {
         loop {
             match self.first_slot(engine).await? {
                 FirstSlot::Found(times) if times.fence == held.slot().fence => {
-                    let number = self.ticks.number(times.acquired_us);
-                    let covered = times.hold_until_us >= self.ticks.end(number);
-                    return Ok((number > last && covered).then_some(number));
+                    let tick = self.ticks.last(times.acquired_us)?;
+                    let covered = times.hold_until_us >= self.ticks.next(tick)?;
+                    return Ok((tick > last && covered).then_some(tick));
                 }
                 // Another session has the table locked.
                 FirstSlot::TableLocked => {}
@@ -297,9 +290,7 @@ impl<'a, L: Lender> TimerNode<'a, L> {
 
     async fn release_unused(&mut self, engine: &mut dyn Engine) -> Result<(), Error> {
         if let Some((slot, _)) = &self.unused {
-            let released =
-                unless_dropped!(&mut *engine, |engine| slot::release_unused(engine, slot));
-            discard_if_unusable(engine, released)?;
+            unless_dropped!(borrowed engine, |engine| slot::release_unused(engine, slot))?;
             self.unused = None;
         }
         Ok(())
@@ -321,7 +312,7 @@ impl<'a, L: Lender> TimerNode<'a, L> {
 }
 
 /// The node ends: it was stopped or dropped, or its closure or the database failed.
-impl<L: Lender> Drop for TimerNode<'_, L> {
+impl<P: Pool> Drop for TimerNode<'_, P> {
     fn drop(&mut self) {
         if let Some((slot, _)) = &self.unused {
             let lease = self.node.lease.duration();
@@ -331,8 +322,8 @@ impl<L: Lender> Drop for TimerNode<'_, L> {
 }
 
 /// Whether a tick that was due at `start` was run. A slot that was granted for a tick has a minimum hold time, and keeps it
-/// when it is released: a grant for a tick, with whichever period, runs all ticks that were due before it. One race is left: a
-/// node that stalls between its look and its grant for longer than another's whole tick may run a tick with the same time.
+/// when it is released: a grant for a tick, with whichever period, runs all ticks that were due before it. Nodes with different
+/// periods may run ticks with the same time: one that stalls between its look and its grant for longer than another's whole tick.
 fn was_run(times: &SlotTimes, start: i64, end: i64) -> bool {
     let for_a_tick = times.hold_until_us > times.acquired_us;
     let ends_with_tick = times.hold_until_us >= end;
@@ -345,44 +336,4 @@ fn until(time: i64, now: i64) -> Step {
 
 fn micros(micros: i64) -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ticks_are_multiples_of_the_period_after_the_offset() {
-        let hour = Duration::from_secs(3600);
-        let ticks = TimerJob::new("job", 24 * hour).offset(50 * hour).ticks();
-        let ticks = ticks.expect("valid");
-        let hours = |hours: i64| hours * 3_600_000_000;
-        assert_eq!(ticks.offset, hours(2));
-        for (time, number) in [(0, -1), (hours(2) - 1, -1), (hours(2), 0), (hours(26), 1)] {
-            assert_eq!(ticks.number(time), number, "{time}");
-        }
-        assert_eq!(ticks.start(1), hours(26));
-        assert_eq!(ticks.end(1), hours(50));
-    }
-
-    #[test]
-    fn unusable_periods_name_the_limits() {
-        for period in [Duration::ZERO, Duration::from_millis(99), Duration::MAX] {
-            let error = TimerJob::new("job", period)
-                .ticks()
-                .err()
-                .expect("unusable");
-            assert!(error.to_string().contains("100 ms to 100 years"), "{error}");
-        }
-    }
-
-    #[test]
-    fn longest_period_and_offset_do_not_overflow() {
-        let ticks = TimerJob::new("job", LONGEST_LEASE)
-            .offset(Duration::MAX)
-            .ticks();
-        let ticks = ticks.expect("valid");
-        assert!(ticks.end(ticks.number(i64::MAX / 2)) > i64::MAX / 2);
-        assert!(ticks.number(i64::MIN) < 0);
-    }
 }

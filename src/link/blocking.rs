@@ -133,7 +133,7 @@ fn alone<C: Blocking, T>(
 
 #[diagnostic::do_not_recommend]
 impl<C: Blocking> Link for C {
-    type Backend = <C as Connection>::Backend;
+    type Db = C::Backend;
 
     const KNOWS_SERVER_STATE: bool = <C as Blocking>::KNOWS_SERVER_STATE;
     const TRANSACTION_CHECK: Option<&'static str> = <C as Blocking>::TRANSACTION_CHECK;
@@ -145,16 +145,16 @@ impl<C: Blocking> Link for C {
 
     async fn execute<Q>(&mut self, statement: Q) -> QueryResult<usize>
     where
-        Q: QueryFragment<<Self as Link>::Backend> + QueryId + Send,
+        Q: QueryFragment<C::Backend> + QueryId + Send,
     {
         alone(self, |conn| conn.execute_returning_count(&statement))
     }
 
     async fn load<Q, T>(&mut self, query: Q) -> QueryResult<Vec<T>>
     where
-        Q: AsQuery<Query: QueryFragment<<Self as Link>::Backend> + QueryId + Send> + Send,
-        <Self as Link>::Backend: QueryMetadata<Q::SqlType>,
-        T: FromSqlRow<Q::SqlType, <Self as Link>::Backend> + Send,
+        Q: AsQuery<Query: QueryFragment<C::Backend> + QueryId + Send> + Send,
+        C::Backend: QueryMetadata<Q::SqlType>,
+        T: FromSqlRow<Q::SqlType, C::Backend> + Send,
     {
         alone(self, |conn| {
             let rows = LoadConnection::load(conn, query.as_query())?;

@@ -9,8 +9,8 @@ use std::thread;
 
 use diesel::connection::TransactionManagerStatus;
 
-use crate::Error;
 use crate::rt::lock;
+use crate::{Error, IsolationLevel};
 
 /// The number of open transactions on the connection, savepoints included, for a method of this crate.
 ///
@@ -38,6 +38,26 @@ impl RunningClosure {
     pub(crate) fn enter(status: &TransactionManagerStatus, inside: u32) -> Self {
         RUNNING.enter(status, inside)
     }
+}
+
+static STARTED: Entries<StartedTransaction> = Entries::new();
+
+/// A transaction that this crate has started, with its isolation level if the crate has set one. It is remembered by the address
+/// of its connection, because a closure that acquires another lock needs it: MySQL shows the isolation level of the session, but
+/// not that of a transaction, and SQLite does not show how a transaction was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StartedTransaction(pub(crate) Option<IsolationLevel>);
+
+/// Until it is dropped the transaction is remembered. A closure may have ended the one in which it runs, and started another.
+pub(crate) type StartedMark = Entered<StartedTransaction>;
+
+pub(crate) fn mark_started<C>(conn: &C, level: Option<IsolationLevel>) -> StartedMark {
+    STARTED.enter(conn, StartedTransaction(level))
+}
+
+/// `None` if this crate has not started the transaction: the session's level is used.
+pub(crate) fn started<C>(conn: &C) -> Option<StartedTransaction> {
+    STARTED.of(conn)
 }
 
 pub(crate) fn ended_in_closure(inside: u32, now: u32) -> Error {
@@ -115,5 +135,53 @@ impl<T: Copy> Drop for Entered<T> {
             Some(outer) => entries.insert(self.address, outer),
             None => entries.remove(&self.address),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::{StartedTransaction, mark_started, started};
+    use crate::IsolationLevel;
+
+    const COMMITTED: Option<IsolationLevel> = Some(IsolationLevel::ReadCommitted);
+    const SERIALIZABLE: Option<IsolationLevel> = Some(IsolationLevel::Serializable);
+
+    // Numbers stand for connections: only their addresses count.
+
+    #[test]
+    fn transaction_is_found_from_another_thread_and_ended_there() {
+        let conn = 0;
+        let conn = &conn;
+        assert_eq!(started(conn), None);
+        let scope = mark_started(conn, COMMITTED);
+        thread::scope(|threads| {
+            let other = threads.spawn(move || {
+                let found = started(conn);
+                drop(scope);
+                found
+            });
+            let found = other.join().expect("no panic");
+            assert_eq!(found, Some(StartedTransaction(COMMITTED)));
+        });
+        assert_eq!(started(conn), None);
+    }
+
+    #[test]
+    fn transaction_is_found_by_its_connection_and_again_after_one_within() {
+        let [a, b] = [0, 1];
+        let outer = mark_started(&a, SERIALIZABLE);
+        assert_eq!(started(&b), None);
+        let other = mark_started(&b, None);
+        let inner = mark_started(&a, COMMITTED);
+        assert_eq!(started(&a), Some(StartedTransaction(COMMITTED)));
+        drop(inner);
+        assert_eq!(started(&a), Some(StartedTransaction(SERIALIZABLE)));
+        drop(outer);
+        assert_eq!(started(&a), None);
+        assert_eq!(started(&b), Some(StartedTransaction(None)));
+        drop(other);
+        assert_eq!(started(&b), None);
     }
 }

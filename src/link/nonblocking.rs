@@ -1,4 +1,5 @@
-//! Connections of diesel-async, which are awaited.
+//! Connections of diesel-async, which are awaited; and the last step after a future was dropped (the first is
+//! `acts::cancel_guard`): what it has left on the server is ended by the runtime of this crate.
 
 #[cfg(feature = "async-mysql")]
 mod mysql;
@@ -7,8 +8,11 @@ pub(crate) mod postgres;
 #[cfg(feature = "async-sqlite")]
 pub(crate) mod sqlite;
 
+#[cfg(feature = "_async_pool")]
+use std::cell::RefCell;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use diesel::QueryResult;
 use diesel::connection::TransactionManagerStatus;
@@ -18,12 +22,19 @@ use diesel::query_builder::{AsQuery, QueryFragment, QueryId};
 use diesel::result::Error;
 use diesel_async::AsyncConnectionCore;
 use futures_util::TryStreamExt;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+#[cfg(feature = "_async_pool")]
+use crate::rt::activity::Activity;
+#[cfg(any(feature = "async-postgres", feature = "async-mysql"))]
+use crate::rt::task::spawn_apart;
 
 /// The functions of [`Link`] that the connections to PostgreSQL and MySQL have alike. `TransactionManager` is in scope.
 #[cfg(any(feature = "async-postgres", feature = "async-mysql"))]
 macro_rules! client_server_link {
     () => {
-        type Backend = <Self as diesel_async::AsyncConnectionCore>::Backend;
+        type Db = <Self as diesel_async::AsyncConnectionCore>::Backend;
 
         async fn batch(&mut self, sql: &str) -> diesel::QueryResult<()> {
             diesel_async::SimpleAsyncConnection::batch_execute(self, sql).await
@@ -95,6 +106,62 @@ impl<F, D: FnMut(Pin<Box<F>>)> Drop for DroppedBy<F, D> {
             (self.drop)(future);
         }
     }
+}
+
+/// Cancel requests are connections of their own: no more than these at a time.
+static REQUESTS: Semaphore = Semaphore::const_new(8);
+
+/// A cancel request that takes longer is given up.
+const LONGEST_REQUEST: Duration = Duration::from_secs(5);
+
+#[cfg(feature = "_async_pool")]
+thread_local! {
+    /// What counts the work of a future that is being dropped on this thread.
+    static COUNTED_BY: RefCell<Option<Activity>> = const { RefCell::new(None) };
+}
+
+/// A future that has an activity count what it leaves when it is dropped, until that has [ended](end_dropped). Not an `async fn`,
+/// whose future would have room for the one that it gets beside the box in which it puts it.
+#[cfg(feature = "_async_pool")]
+pub(crate) fn counted<F: Future + Send>(
+    activity: &Activity,
+    future: F,
+) -> impl Future<Output = F::Output> + Send {
+    /// Also after a panic of a destructor.
+    struct Restore(Option<Activity>);
+
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            COUNTED_BY.set(self.0.take());
+        }
+    }
+
+    let activity = activity.clone();
+    DroppedBy::new(future, move |future| {
+        let _outer = Restore(COUNTED_BY.replace(Some(activity.clone())));
+        drop(future);
+    })
+}
+
+/// Runs the work: it ends what a future has left that is being dropped. [`counted`] counts it.
+#[cfg(any(feature = "async-postgres", feature = "async-mysql"))]
+pub(crate) fn end_dropped(work: impl Future<Output = ()> + Send + 'static) {
+    #[cfg(feature = "_async_pool")]
+    let work = {
+        let active = COUNTED_BY.with_borrow(|activity| activity.as_ref().map(Activity::begin));
+        async move {
+            let _active = active;
+            work.await;
+        }
+    };
+    spawn_apart(work);
+}
+
+/// Sends a cancel request, in turn with others. It has no effect on a session whose statement has not started, so the caller
+/// repeats it. Returns `None` when it took too long.
+pub(crate) async fn cancel_in_turn<T>(request: impl Future<Output = T>) -> Option<T> {
+    let _turn = REQUESTS.acquire().await.ok()?;
+    timeout(LONGEST_REQUEST, request).await.ok()
 }
 
 async fn rows<C, Q, T>(conn: &mut C, query: Q) -> QueryResult<Vec<T>>

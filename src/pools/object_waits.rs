@@ -11,25 +11,24 @@ use crate::acts::transaction::{commit_or_rollback, roll_back_stopped};
 use crate::acts::waiting::{Answer, Attempts, Waiting};
 use crate::engine::HasEngine;
 use crate::error::limits::LONGEST_WAIT;
-use crate::pools::lender::Lender;
-use crate::pools::{Borrowed, Connections, discard_if_unusable};
+use crate::pools::connections::{Borrowed, Connections};
 use crate::queue::{MAX_POLL_INTERVAL, Options, Queues};
 use crate::rt::activity::Activity;
 use crate::rt::caught;
 use crate::rt::stop_token::StopToken;
 use crate::values::lock_request::{LockOutcome, Request};
-use crate::{Error, LockRequest, ObjectId, Wait};
+use crate::{Error, LockRequest, ObjectId, Pool, Wait};
 
-pub(crate) struct Shared<L> {
-    pub(crate) connections: Connections<L>,
+pub(crate) struct Shared<P> {
+    pub(crate) connections: Connections<P>,
     /// The requests that wait for object locks, by the objects.
     queues: Arc<Queues>,
     /// Those that wait for a slot. Their queues belong to the process.
     pub(crate) slot_waiters: Activity,
 }
 
-impl<L> Shared<L> {
-    pub(crate) fn new(pool: L) -> Self {
+impl<P> Shared<P> {
+    pub(crate) fn new(pool: P) -> Self {
         Self {
             connections: Connections::new(pool),
             queues: Queues::new(true),
@@ -37,7 +36,7 @@ impl<L> Shared<L> {
         }
     }
 
-    pub(crate) fn pool(&self) -> &L {
+    pub(crate) fn pool(&self) -> &P {
         self.connections.pool()
     }
 
@@ -56,17 +55,31 @@ pub(crate) struct ObjectWait {
 
 impl ObjectWait {
     /// The wait begins now. Without a limit of its own it lasts as long as the pool waits for a connection.
-    pub(crate) fn new<L: Lender>(
-        shared: &Shared<L>,
+    pub(crate) fn new<P: Pool>(
+        shared: &Shared<P>,
         stop: Option<&StopToken>,
         mut request: LockRequest,
     ) -> Result<Self, Error> {
         let limit = shared.pool().timeout().min(LONGEST_WAIT);
         request.wait.get_or_insert(Wait::AtMost(limit));
-        let request = Request::new(request)?;
+        Self::of::<P>(stop, Request::new(request)?)
+    }
+
+    /// No wait.
+    pub(crate) fn without<P: Pool>(
+        stop: Option<&StopToken>,
+        request: LockRequest,
+    ) -> Result<Self, Error> {
+        Self::of::<P>(
+            stop,
+            Request::without_wait(request, "try_with_object_lock")?,
+        )
+    }
+
+    fn of<P: Pool>(stop: Option<&StopToken>, request: Request) -> Result<Self, Error> {
         Ok(Self {
             waiting: Waiting::new(request.wait, request.resource())?.stopped_by(stop),
-            ids: if L::Connection::IN_PROCESS {
+            ids: if P::Connection::IN_PROCESS {
                 Vec::new()
             } else {
                 request.ids.clone()
@@ -76,18 +89,18 @@ impl ObjectWait {
     }
 }
 
-pub(crate) struct HeldObjects<'a, L: Lender> {
-    conn: Borrowed<L>,
+pub(crate) struct HeldObjects<'a, P: Pool> {
+    conn: Borrowed<P>,
     wait: &'a ObjectWait,
     /// Dropped after the connection, so that the next request finds it in the pool.
     _notify: NotifyOnDrop<'a>,
 }
 
 /// Waits for the locks, and begins a transaction that holds them. The caller runs the work, without an await in between.
-pub(crate) async fn begin<'a, L: Lender>(
-    shared: &'a Shared<L>,
+pub(crate) async fn begin<'a, P: Pool>(
+    shared: &'a Shared<P>,
     wait: &'a ObjectWait,
-) -> Result<HeldObjects<'a, L>, Error> {
+) -> Result<HeldObjects<'a, P>, Error> {
     let acquired = acquire(shared, wait).await;
     let outcome = acquired.as_ref().map(|_| LockOutcome::Acquired);
     events::record_locks(&wait.request, outcome);
@@ -101,7 +114,18 @@ pub(crate) async fn begin<'a, L: Lender>(
     })
 }
 
-async fn acquire<L: Lender>(shared: &Shared<L>, wait: &ObjectWait) -> Result<Borrowed<L>, Error> {
+/// [`begin`] of a request that does not wait; `None` when another transaction holds one of the locks.
+pub(crate) async fn try_begin<'a, P: Pool>(
+    shared: &'a Shared<P>,
+    wait: &'a ObjectWait,
+) -> Result<Option<HeldObjects<'a, P>>, Error> {
+    match begin(shared, wait).await {
+        Err(Error::Unavailable { .. }) => Ok(None),
+        begun => begun.map(Some),
+    }
+}
+
+async fn acquire<P: Pool>(shared: &Shared<P>, wait: &ObjectWait) -> Result<Borrowed<P>, Error> {
     let ObjectWait {
         request,
         waiting,
@@ -126,33 +150,31 @@ async fn acquire<L: Lender>(shared: &Shared<L>, wait: &ObjectWait) -> Result<Bor
 }
 
 /// Attempts to begin a transaction that holds the locks, with a connection that is borrowed for it.
-async fn attempt<L: Lender>(
-    connections: &Connections<L>,
+async fn attempt<P: Pool>(
+    connections: &Connections<P>,
     waiting: &Waiting,
     request: &Request,
-) -> Result<Answer<Borrowed<L>>, Error> {
+) -> Result<Answer<Borrowed<P>>, Error> {
     let mut conn = connections.borrow(waiting).await?;
     let mut engine = conn.engine()?;
     let begun = Box::pin(async move {
-        let begun = unless_dropped!(&mut *engine, |engine| object_lock::begin(engine, request));
-        discard_if_unusable(&mut *engine, begun)
+        unless_dropped!(borrowed &mut *engine, |engine| object_lock::begin(engine, request))
     });
-    match waiting.answer(L::Connection::IN_PROCESS, begun).await {
+    match waiting.answer(P::Connection::IN_PROCESS, begun).await {
         Some(Ok(LockOutcome::Acquired)) => Ok(Answer::Break(conn)),
+        Some(Ok(LockOutcome::Unavailable)) => Ok(Answer::Continue(None)),
         // A limit of the session, or a deadlock with another attempt, has ended the attempt and not the wait.
-        Some(Ok(LockOutcome::Unavailable) | Err(Error::LockTimeout { .. })) => {
-            Ok(Answer::Continue(None))
-        }
+        Some(Err(error)) if waiting.outlasts(&error) => Ok(Answer::Continue(None)),
         Some(Err(error)) => Err(error),
         // Not a refusal, which would count for the others of the queue too.
         None => Err(waiting.timed_out(None)),
     }
 }
 
-impl<L: Lender> HeldObjects<'_, L> {
+impl<P: Pool> HeldObjects<'_, P> {
     pub(crate) async fn run<T, E, F>(&mut self, work: F) -> Result<T, E>
     where
-        for<'r> F: Work<&'r mut L::Connection, Result<T, E>>,
+        for<'r> F: Work<&'r mut P::Connection, Result<T, E>>,
         E: From<Error>,
     {
         let ObjectWait {

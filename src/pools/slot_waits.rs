@@ -1,10 +1,10 @@
 //! Waits for slots without a connection: for leases, and for transactions, which it runs. How often a waiter asks is decided in
 //! `acts::slot_queue`, and when in `queue`.
 
-use crate::acts::cancel_guard::CancelGuard;
+use crate::acts::cancel_guard::{CancelGuard, discard_if_unusable};
 use crate::acts::closures::Work;
 use crate::acts::events::SlotRequest;
-use crate::acts::slot::{Acquire, Hold, Lease};
+use crate::acts::slot::Acquire;
 use crate::acts::slot_attempts::{NO_WAIT, RetryBudget};
 use crate::acts::slot_queue::{
     Holders, NotifyOnDrop, Pace, begin_wait, join, max_concurrent, place, turn,
@@ -13,34 +13,32 @@ use crate::acts::transaction::commit_or_rollback;
 use crate::acts::waiting::{Answer, Attempt, Attempts, Waiting};
 use crate::engine::HasEngine;
 use crate::link::depth::depth;
-use crate::pools::lender::Lender;
+use crate::pools::connections::{Borrowed, Connections};
 use crate::pools::object_waits::Shared;
-use crate::pools::{Borrowed, Connections, discard_if_unusable};
 use crate::rt::caught;
 use crate::rt::stop_token::StopToken;
-use crate::{Error, LeaseOptions, Semaphore, Slot, Wait};
+use crate::{Error, LeaseOptions, Pool, Semaphore, Slot, Wait};
 
-type Granted<L, A> = (<A as Acquire>::Granted, Borrowed<L>);
+/// The connection of the attempt, and the slot of a lease.
+type Granted<P> = (Option<Slot>, Borrowed<P>);
 
 /// Leases a slot without waiting; `None` when none is free. The slot is released if the future is dropped.
-#[cfg_attr(not(feature = "r2d2"), allow(dead_code, reason = "for renewers"))]
-pub(crate) async fn try_lease<L: Lender>(
-    connections: &Connections<L>,
+pub(crate) async fn try_lease<P: Pool>(
+    connections: &Connections<P>,
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
     lease: &LeaseOptions,
 ) -> Result<Option<Slot>, Error> {
     let request = SlotRequest::new(semaphore);
-    let outcome = once(connections, stop, semaphore, Lease(lease)).await;
-    let outcome = outcome.map(|granted| granted.map(|(slot, _)| slot));
+    let outcome = once(connections, stop, semaphore, Acquire::Lease(lease)).await;
+    let outcome = outcome.map(|granted| granted.and_then(|(slot, _)| slot));
     request.record(outcome.as_ref().map(Option::as_ref), |it| Some(it.number));
     outcome
 }
 
 /// Leases a slot within a time limit, or until `stop` is stopped. Otherwise as [`try_lease`].
-#[cfg_attr(not(feature = "r2d2"), allow(dead_code, reason = "for renewers"))]
-pub(crate) async fn lease<L: Lender>(
-    connections: &Connections<L>,
+pub(crate) async fn lease<P: Pool>(
+    connections: &Connections<P>,
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
     lease: &LeaseOptions,
@@ -48,49 +46,50 @@ pub(crate) async fn lease<L: Lender>(
     pace: Pace,
 ) -> Result<Slot, Error> {
     let request = SlotRequest::new(semaphore);
-    let pace = Some(pace);
-    let outcome = poll(connections, stop, semaphore, wait, pace, Lease(lease)).await;
-    let outcome = outcome.map(|(slot, _)| slot);
+    let acquire = Acquire::Lease(lease);
+    let outcome = poll(connections, stop, semaphore, wait, Some(pace), acquire).await;
+    let outcome = outcome.map(|(slot, _)| slot.expect("the slot of a lease"));
     request.record(outcome.as_ref().map(Some), |slot| Some(slot.number));
     outcome
 }
 
 /// A connection whose transaction, or savepoint, holds a slot.
-pub(crate) struct HeldSlot<'a, L: Lender> {
-    conn: Borrowed<L>,
+pub(crate) struct HeldSlot<'a, P: Pool> {
+    conn: Borrowed<P>,
     /// Dropped after the connection, so that the next waiter finds it in the pool. `None` in a savepoint.
     _notify: Option<NotifyOnDrop<'a>>,
 }
 
 /// Waits for a slot, and begins a transaction that holds it. The caller runs the work, without an await in between.
-pub(crate) async fn begin<'a, L: Lender>(
-    shared: &Shared<L>,
+pub(crate) async fn begin<'a, P: Pool>(
+    shared: &Shared<P>,
     stop: Option<&StopToken>,
     semaphore: &'a Semaphore,
     wait: Wait,
-) -> Result<HeldSlot<'a, L>, Error> {
+) -> Result<HeldSlot<'a, P>, Error> {
     let _counted = shared.slot_waiters.begin();
     let request = SlotRequest::new(semaphore);
-    let outcome = poll(&shared.connections, stop, semaphore, wait, None, Hold).await;
+    let (connections, acquire) = (&shared.connections, Acquire::Transaction);
+    let outcome = poll(connections, stop, semaphore, wait, None, acquire).await;
     request.record(outcome.as_ref().map(Some), |_| None);
     HeldSlot::new(outcome?.1, semaphore)
 }
 
 /// [`begin`] without waiting; `None` when no slot is free.
-pub(crate) async fn try_begin<'a, L: Lender>(
-    shared: &Shared<L>,
+pub(crate) async fn try_begin<'a, P: Pool>(
+    shared: &Shared<P>,
     stop: Option<&StopToken>,
     semaphore: &'a Semaphore,
-) -> Result<Option<HeldSlot<'a, L>>, Error> {
+) -> Result<Option<HeldSlot<'a, P>>, Error> {
     let request = SlotRequest::new(semaphore);
-    let outcome = once(&shared.connections, stop, semaphore, Hold).await;
+    let outcome = once(&shared.connections, stop, semaphore, Acquire::Transaction).await;
     request.record(outcome.as_ref().map(Option::as_ref), |_| None);
-    let granted = outcome?.map(|((), conn)| HeldSlot::new(conn, semaphore));
+    let granted = outcome?.map(|(_, conn)| HeldSlot::new(conn, semaphore));
     granted.transpose()
 }
 
-impl<'a, L: Lender> HeldSlot<'a, L> {
-    fn new(mut conn: Borrowed<L>, semaphore: &'a Semaphore) -> Result<Self, Error> {
+impl<'a, P: Pool> HeldSlot<'a, P> {
+    fn new(mut conn: Borrowed<P>, semaphore: &'a Semaphore) -> Result<Self, Error> {
         let outermost = depth(conn.engine()?.status())? == 1;
         Ok(Self {
             conn,
@@ -100,7 +99,7 @@ impl<'a, L: Lender> HeldSlot<'a, L> {
 
     pub(crate) async fn run<T, E, F>(&mut self, work: F) -> Result<T, E>
     where
-        for<'r> F: Work<&'r mut L::Connection, Result<T, E>>,
+        for<'r> F: Work<&'r mut P::Connection, Result<T, E>>,
         E: From<Error>,
     {
         let mut guard = CancelGuard::after_begin(&mut *self.conn)?;
@@ -110,18 +109,18 @@ impl<'a, L: Lender> HeldSlot<'a, L> {
 }
 
 /// Makes one attempt when its turn has come, and returns its result with the connection.
-async fn once<L: Lender, A: Acquire>(
-    connections: &Connections<L>,
+async fn once<P: Pool>(
+    connections: &Connections<P>,
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
-    mut acquire: A,
-) -> Result<Option<Granted<L, A>>, Error> {
+    acquire: Acquire<'_>,
+) -> Result<Option<Granted<P>>, Error> {
     let waiting = begin_wait(semaphore, Wait::No)?.stopped_by(stop);
     waiting.check_stop()?;
     let max_concurrent = connections.max_concurrent(max_concurrent(semaphore));
     let _turn = turn(semaphore, max_concurrent).await;
     let mut conn = connections.borrow(&waiting).await?;
-    if A::LEASES {
+    if let Acquire::Lease(_) = acquire {
         conn.begin_to_lease();
     }
     let mut engine = conn.engine()?;
@@ -129,19 +128,19 @@ async fn once<L: Lender, A: Acquire>(
     let granted = granted.await;
     let granted = discard_if_unusable(&mut *engine, granted)?;
     drop(engine);
-    Ok(granted.map(|granted| (granted, conn)))
+    Ok(granted.break_value().map(|slot| (slot, conn)))
 }
 
 /// Attempts to acquire a slot until it is granted, the time is up or the wait is stopped, in turn with other waiters of this
 /// process. Returns what was granted with the connection of the attempt.
-async fn poll<L: Lender, A: Acquire>(
-    connections: &Connections<L>,
+async fn poll<P: Pool>(
+    connections: &Connections<P>,
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
     wait: Wait,
     timing: Option<Pace>,
-    mut acquire: A,
-) -> Result<Granted<L, A>, Error> {
+    acquire: Acquire<'_>,
+) -> Result<Granted<P>, Error> {
     let waiting = &begin_wait(semaphore, wait)?.stopped_by(stop);
     let max_concurrent = connections.max_concurrent(max_concurrent(semaphore));
     let mut attempts = Attempts::borrowing(waiting, place(semaphore));
@@ -159,7 +158,7 @@ async fn poll<L: Lender, A: Acquire>(
     loop {
         if joins && !queries_first {
             let identity = Box::pin(connections.database_id(waiting));
-            let identity = waiting.answer(L::Connection::IN_PROCESS, identity).await;
+            let identity = waiting.answer(P::Connection::IN_PROCESS, identity).await;
             // When its time is up, it asks once, on its own.
             match identity.unwrap_or(Ok(None)) {
                 Ok(database) => {
@@ -184,11 +183,11 @@ async fn poll<L: Lender, A: Acquire>(
                 semaphore,
                 waiting,
                 &mut holders,
-                &mut acquire,
+                acquire,
                 attempt,
             );
             let answer = waiting
-                .answer(L::Connection::IN_PROCESS, Box::pin(asked))
+                .answer(P::Connection::IN_PROCESS, Box::pin(asked))
                 .await;
             // No answer is no refusal, which would count for the others of the queue too.
             answer.unwrap_or_else(|| Err(waiting.timed_out(None)))
@@ -201,15 +200,15 @@ async fn poll<L: Lender, A: Acquire>(
 }
 
 /// Looks whether a slot may be free, and attempts to acquire it.
-async fn ask<L: Lender, A: Acquire>(
-    connections: &Connections<L>,
-    mut conn: Borrowed<L>,
+async fn ask<P: Pool>(
+    connections: &Connections<P>,
+    mut conn: Borrowed<P>,
     semaphore: &Semaphore,
     waiting: &Waiting,
     holders: &mut Holders,
-    acquire: &mut A,
+    acquire: Acquire<'_>,
     attempt: Attempt,
-) -> Result<Answer<Granted<L, A>>, Error> {
+) -> Result<Answer<Granted<P>>, Error> {
     let mut engine = conn.engine()?;
     let look = holders.look(&mut *engine, semaphore, waiting, attempt);
     let pause = look.await;
@@ -220,16 +219,16 @@ async fn ask<L: Lender, A: Acquire>(
     }
     let budget = RetryBudget::of(waiting, attempt);
     drop(engine);
-    if A::LEASES {
+    if let Acquire::Lease(_) = acquire {
         conn.begin_to_lease();
     }
     let mut engine = conn.engine()?;
     let granted = acquire.attempt(&mut *engine, semaphore, waiting, budget);
     let granted = granted.await;
     match discard_if_unusable(&mut *engine, granted) {
-        Ok(Some(granted)) => {
+        Ok(Answer::Break(slot)) => {
             drop(engine);
-            Ok(Answer::Break((granted, conn)))
+            Ok(Answer::Break((slot, conn)))
         }
         Err(error) if !waiting.outlasts(&error) => Err(error),
         refused => {

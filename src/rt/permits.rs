@@ -26,7 +26,9 @@ enum Waiter {
     Granted,
 }
 
-pub(crate) struct Permit(Arc<Permits>);
+/// Public as an argument of the sealed trait `Pool`.
+#[allow(unreachable_pub, reason = "without the features of pools")]
+pub struct Permit(Arc<Permits>);
 
 impl Permits {
     /// Waits for one of `limit` permits. Returns `None` when the time is up, or after a stop.

@@ -1,19 +1,19 @@
-//! Waits of a task of tokio, beside which others run.
+//! Waits of a task of tokio, beside which others run; and a runtime of this crate.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::{self, Duration};
+use std::{io, thread};
 
 use futures_util::future::{Either, select};
+use tokio::runtime::{Builder, Handle};
 #[cfg(feature = "_async_pool")]
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-#[cfg(feature = "_async_pool")]
-use crate::rt::background;
 use crate::rt::stop_token::stop_or_end;
 use crate::rt::{Polled, lock};
 
@@ -104,17 +104,56 @@ impl Wake for Woken {
 #[cfg(feature = "_async_pool")]
 fn sleep_apart(time: Instant) -> oneshot::Receiver<()> {
     let (mut sleeps, ended) = oneshot::channel();
-    background::spawn(async move {
+    spawn_apart(async move {
         let sleep = pin!(sleep_until(time));
         select(sleep, pin!(sleeps.closed())).await;
     });
     ended
 }
 
+/// A runtime of this crate, on a thread of its own, which the first work starts.
+///
+/// A destructor can't wait for the server, and the runtime of a future may have been shut down, or, if it has one thread, may
+/// not run again. So what dropped futures have left on the server is ended here, and renewers whose runtime has been shut down
+/// go on.
+static RUNTIME: LazyLock<Option<Handle>> = LazyLock::new(|| {
+    let started = start();
+    if let Err(error) = &started {
+        tracing::warn!(
+            target: "diesel_locks::cancel",
+            %error,
+            "no thread to end what dropped futures have left: the server ends it when their connections are closed"
+        );
+    }
+    started.ok()
+});
+
+fn start() -> io::Result<Handle> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    thread::Builder::new()
+        .name("diesel-locks-cancel".to_owned())
+        .spawn(move || runtime.block_on(pending::<()>()))?;
+    Ok(handle)
+}
+
+/// Runs work apart from the runtimes of the application.
+#[cfg_attr(
+    not(any(
+        feature = "async-postgres",
+        feature = "async-mysql",
+        feature = "_async_pool"
+    )),
+    allow(dead_code, reason = "SQLite is in this process")
+)]
+pub(crate) fn spawn_apart(work: impl Future<Output = ()> + Send + 'static) {
+    if let Some(runtime) = &*RUNTIME {
+        runtime.spawn(work);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::future::pending;
-
     use tokio::time::sleep;
 
     use super::*;

@@ -10,7 +10,7 @@ use crate::Slot;
 use crate::error::NameKind;
 use crate::error::limits::{LONGEST_LEASE, SHORTEST_LEASE};
 
-/// The options of a lease: its duration, the holder's text, and a minimum hold time.
+/// The options of a lease: its duration, the holder's text, a minimum hold time, and when its renewals end.
 ///
 /// The lease begins when the statement that grants the slot runs, by the database's clock. The duration is rounded up to
 /// microseconds (SQLite's clock counts milliseconds) and ranges from
@@ -35,6 +35,8 @@ pub struct LeaseOptions {
     duration: Duration,
     hold_at_least: Duration,
     holder: Option<String>,
+    pub(crate) progress_within: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
 }
 
 impl LeaseOptions {
@@ -45,6 +47,8 @@ impl LeaseOptions {
             duration,
             hold_at_least: Duration::ZERO,
             holder: None,
+            progress_within: None,
+            max_hold: None,
         }
     }
 
@@ -67,6 +71,28 @@ impl LeaseOptions {
         self
     }
 
+    /// Has a `SlotRenewer` renew the lease only if the last call of `SlotGuard::progress`, or the grant, is less than `duration` ago.
+    /// Otherwise the lease ends and the guard is lost: about `duration` and the lease after that call, at the latest. A call before
+    /// the lease has ended has it renewed again.
+    ///
+    /// From [`SHORTEST_LEASE`](crate::limits::SHORTEST_LEASE) to [`LONGEST_LEASE`](crate::limits::LONGEST_LEASE). Methods of a
+    /// connection, whose leases no renewer renews, return [`Error::InvalidLease`].
+    #[doc(alias("heartbeat", "watchdog", "stuck", "hang"))]
+    pub fn progress_within(mut self, duration: Duration) -> Self {
+        self.progress_within = Some(duration);
+        self
+    }
+
+    /// Has a `SlotRenewer` end the lease about this long after the grant, whatever the holder does: its guard is lost then. At least the
+    /// lease, at most [`LONGEST_LEASE`](crate::limits::LONGEST_LEASE).
+    ///
+    /// Methods of a connection, whose leases no renewer renews, return [`Error::InvalidLease`].
+    #[doc(alias("lockAtMostFor", "timeout", "deadline"))]
+    pub fn max_hold(mut self, duration: Duration) -> Self {
+        self.max_hold = Some(duration);
+        self
+    }
+
     pub(crate) fn duration(&self) -> Duration {
         self.duration
     }
@@ -81,7 +107,8 @@ impl LeaseOptions {
         Self {
             duration: self.duration.max(time),
             hold_at_least: self.hold_at_least.max(time),
-            holder: self.holder.clone(),
+            max_hold: self.max_hold.map(|hold| hold.max(time)),
+            ..self.clone()
         }
     }
 
@@ -99,11 +126,46 @@ impl LeaseOptions {
         Ok(up_to_micros(self.hold_at_least))
     }
 
+    /// Checks that the lease needs no renewer.
+    pub(crate) fn check_unrenewed(&self) -> Result<(), Error> {
+        match self.progress_within.or(self.max_hold) {
+            Some(requested) => Err(Error::InvalidLease {
+                requested,
+                reason: "progress_within and max_hold need a SlotRenewer",
+            }),
+            None => Ok(()),
+        }
+    }
+
     /// Checks all options.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.micros()?;
         self.min_hold_micros()?;
+        for (option, shortest, reason) in [
+            (
+                self.progress_within,
+                SHORTEST_LEASE,
+                "progress_within ranges from 1 ms to 36,525 days",
+            ),
+            (
+                self.max_hold,
+                self.duration,
+                "max_hold ranges from the lease to 36,525 days",
+            ),
+        ] {
+            if let Some(requested) = option
+                && !(shortest..=LONGEST_LEASE).contains(&requested)
+            {
+                return Err(Error::InvalidLease { requested, reason });
+            }
+        }
         Ok(NameKind::Holder.check(self.holder.as_deref().unwrap_or_default())?)
+    }
+}
+
+impl From<&LeaseOptions> for LeaseOptions {
+    fn from(lease: &LeaseOptions) -> Self {
+        lease.clone()
     }
 }
 

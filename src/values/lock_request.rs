@@ -1,7 +1,9 @@
 //! A request for locks: the ids of the objects, how long to wait, the retention of the rows; and its outcome.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
 
 use crate::error::InvalidObjectId;
 use crate::error::limits::{MAX_KEPT_IDS, NAMED_IDS};
@@ -45,6 +47,34 @@ impl ObjectId {
             InvalidObjectId::check(&text).err()
         };
         Self { text, invalid }
+    }
+
+    /// Creates the id of a key of any length, such as a URL or a path: [`new`](Self::new) with a hash of 256 bits (SHA-256) in place of
+    /// the key. The text of the id is the entity, `:sha256-` and 64 hexadecimal digits: lists and errors do not show the key.
+    ///
+    /// ```
+    /// use diesel_locks::ObjectId;
+    ///
+    /// let page = ObjectId::hashed("Page", "https://example.org/");
+    /// assert_eq!(page.as_str(), "Page:sha256-8198d1bac40a1033653a78e48800cefc9e6b974ff075c66e5548b5c1e145a2b0");
+    /// let long = ObjectId::hashed("Page", "x".repeat(100_000));
+    /// assert!(long.validate().is_ok() && long != page);
+    /// ```
+    pub fn hashed(entity: impl fmt::Display, key: impl fmt::Display) -> Self {
+        let key = key.to_string();
+        if key.is_empty() {
+            return Self::new(entity, key);
+        }
+        let mut hash = String::from("sha256-");
+        for byte in Sha256::digest(key) {
+            let _ = write!(hash, "{byte:02x}");
+        }
+        Self::new(entity, hash)
+    }
+
+    /// Creates a request for this object that waits for at most this time: [`LockRequest::new`] with [`Wait::AtMost`].
+    pub fn at_most(&self, limit: Duration) -> LockRequest {
+        LockRequest::new(self).wait(limit)
     }
 
     /// Returns entity and key of an invalid pair, whose text another id may have.
@@ -152,12 +182,13 @@ pub enum Retention {
 /// # let mut conn = SqliteConnection::establish(":memory:")?;
 /// # diesel_locks::migrate(&mut conn)?;
 /// let bond = LockRequest::new(ObjectId::new("BondBO", "DK0015966592"))
-///     .wait(Wait::AtMost(Duration::from_millis(500)))
+///     .wait(Duration::from_millis(500))
 ///     .retention(Retention::Kept);
 /// conn.with_object_lock(bond, |_conn| QueryResult::Ok(()))?;
 ///
 /// let (from, to) = (ObjectId::new("Account", 7), ObjectId::new("Account", 3));
 /// conn.with_object_lock([&from, &to], |_conn| QueryResult::Ok(()))?;
+/// conn.with_object_lock(from.at_most(Duration::from_secs(2)), |_conn| QueryResult::Ok(()))?;
 /// let open = (1..=9).map(|account| ObjectId::new("Account", account));
 /// conn.with_object_lock(LockRequest::all(open).wait(Wait::No), |_conn| QueryResult::Ok(()))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -193,13 +224,14 @@ impl LockRequest {
         }
     }
 
-    /// Sets how long to wait if the lock is held; for several objects, for all of them together.
+    /// Sets how long to wait if the lock is held; for several objects, for all of them together. A [`Duration`] is a limit:
+    /// [`Wait::AtMost`].
     ///
     /// If it is not set, methods of a connection wait without limit, and a `LockPool` as long as its pool waits for a connection.
     /// Methods with `try_` do not wait, and return [`Error::ConflictingWait`](crate::Error::ConflictingWait) for another wait than
     /// [`Wait::No`].
-    pub fn wait(mut self, wait: Wait) -> Self {
-        self.wait = Some(wait);
+    pub fn wait(mut self, wait: impl Into<Wait>) -> Self {
+        self.wait = Some(wait.into());
         self
     }
 

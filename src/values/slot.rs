@@ -19,7 +19,7 @@ use crate::error::texts::counted;
 ///
 /// # Changing the number of permits
 ///
-/// The number of permits is part of the program, not of the database, and may differ between versions of an application. When it
+/// The number of permits of [`new`](Self::new) is part of the program, and may differ between versions of an application. When it
 /// is raised, slots are added. When it is lowered, holders keep their slots, and none is granted until fewer are held than there
 /// are permits. While both versions run, there are never more holders than the larger number. A holder whose lease has expired is
 /// not counted: by [renewing](crate::SemaphoreExt::renew_slot) a slot that no other was granted, it may exceed the lowered number.
@@ -27,6 +27,14 @@ use crate::error::texts::counted;
 /// Until [`purge_slots`](crate::SemaphoreExt::purge_slots) removes the slots above the lowered number, an acquisition locks the
 /// free slots to count the held ones: on MySQL and MariaDB until the end of its transaction, and other sessions may find no free
 /// slot meanwhile.
+///
+/// # A number of permits in the database
+///
+/// [`registered`](Self::registered) takes the number from the database, where [`set_permits`](crate::SemaphoreExt::set_permits) sets
+/// it, at the cost of one more statement for each attempt. Every attempt that begins after a change obeys it. Requests that wait for a
+/// lease make an attempt at least once per poll interval (1 s by default), and those for a slot of a transaction every 100 ms. With 0
+/// permits no slot is granted, and requests wait as if all slots were held. Use `registered` in all programs: a program that uses
+/// `new` ignores the number in the database.
 ///
 /// # One semaphore for each object
 ///
@@ -40,13 +48,14 @@ use crate::error::texts::counted;
 ///
 /// let document = Semaphore::new(format!("document:{}", 4711), 1);
 /// assert_eq!((COLLATE.name(), document.name()), ("collate-logs", "document:4711"));
-/// assert_eq!((COLLATE.permits(), document.validate().is_ok()), (10, true));
+/// assert_eq!((COLLATE.permits(), document.validate().is_ok()), (Some(10), true));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[doc(alias("concurrency limit", "permits", "pool"))]
 pub struct Semaphore {
     name: Cow<'static, str>,
-    permits: u32,
+    /// `None`: what the database has registered.
+    permits: Option<u32>,
 }
 
 impl Semaphore {
@@ -54,7 +63,7 @@ impl Semaphore {
     pub const fn from_static(name: &'static str, permits: u32) -> Self {
         Self {
             name: Cow::Borrowed(name),
-            permits,
+            permits: Some(permits),
         }
     }
 
@@ -62,7 +71,15 @@ impl Semaphore {
     pub fn new(name: impl AsRef<str>, permits: u32) -> Self {
         Self {
             name: Cow::Owned(name.as_ref().to_owned()),
-            permits,
+            permits: Some(permits),
+        }
+    }
+
+    /// Creates a semaphore whose number of permits is in the database: see [above](Self#a-number-of-permits-in-the-database).
+    pub fn registered(name: impl AsRef<str>) -> Self {
+        Self {
+            name: Cow::Owned(name.as_ref().to_owned()),
+            permits: None,
         }
     }
 
@@ -71,8 +88,8 @@ impl Semaphore {
         &self.name
     }
 
-    /// Returns the maximum number of concurrent holders.
-    pub fn permits(&self) -> u32 {
+    /// Returns the maximum number of concurrent holders; `None` if it is in the database.
+    pub fn permits(&self) -> Option<u32> {
         self.permits
     }
 
@@ -83,25 +100,32 @@ impl Semaphore {
     /// [`Error::InvalidName`], [`Error::InvalidPermits`].
     pub fn validate(&self) -> Result<(), Error> {
         NameKind::Semaphore.check(&self.name)?;
-        if (1..=MAX_PERMITS).contains(&self.permits) {
-            Ok(())
-        } else {
-            Err(Error::InvalidPermits {
+        match self.permits {
+            Some(permits) if !(1..=MAX_PERMITS).contains(&permits) => Err(Error::InvalidPermits {
                 semaphore: self.name.to_string(),
-                permits: self.permits,
-            })
+                permits,
+            }),
+            _ => Ok(()),
         }
     }
 
     /// One of its slots for errors.
     pub(crate) fn slot_resource(&self) -> String {
-        let permits = counted(self.permits, "permit");
-        format!("a slot of the semaphore {:?} ({permits})", self.name)
+        format!(
+            "a slot of the semaphore {:?} ({})",
+            self.name,
+            self.permits_shown()
+        )
     }
 
-    /// The number of permits as the type of the column.
+    fn permits_shown(&self) -> String {
+        let permits = self.permits.map(|permits| counted(permits, "permit"));
+        permits.unwrap_or_else(|| "registered permits".to_owned())
+    }
+
+    /// The number of permits as the type of the column. It is known where a slot is requested of an engine.
     pub(crate) fn permits_i32(&self) -> i32 {
-        i32::try_from(self.permits).unwrap_or(i32::MAX)
+        i32::try_from(self.permits.unwrap_or(0)).unwrap_or(i32::MAX)
     }
 }
 
@@ -114,7 +138,7 @@ impl AsRef<str> for Semaphore {
 
 impl fmt::Display for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.name, counted(self.permits, "permit"))
+        write!(f, "{} ({})", self.name, self.permits_shown())
     }
 }
 
@@ -124,8 +148,9 @@ impl fmt::Display for Semaphore {
 pub struct SemaphoreInfo {
     /// The name.
     pub name: String,
-    /// The number of permits that was [registered](crate::SemaphoreExt::register_semaphores) last, if one was. Holders are limited
-    /// by that of each request.
+    /// The number of permits that was [registered](crate::SemaphoreExt::register_semaphores) or
+    /// [set](crate::SemaphoreExt::set_permits) last, if one was. Requests of `Semaphore::new` are limited by their own
+    /// number.
     pub permits: Option<u32>,
     /// The number of slots: the largest number of permits for which slots were created and not purged since.
     pub slots: u32,
@@ -267,7 +292,7 @@ pub struct SlotTimes {
     /// That of the last grant.
     pub(crate) fence: i64,
     pub(crate) acquired_us: i64,
-    /// Zero without a minimum hold time, after the last holder has not used the slot, and after a release by force.
+    /// Zero without a minimum hold time, and after a release by force; the time of the grant after the holder has not used the slot.
     pub(crate) hold_until_us: i64,
     /// Not positive if the slot is free.
     pub(crate) remaining_us: i64,

@@ -7,7 +7,7 @@ use diesel_async::pooled_connection::{
     AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod, bb8, deadpool,
 };
 use diesel_async::{AsyncConnection, AsyncMysqlConnection};
-use diesel_locks::{AsyncPool, LockPool};
+use diesel_locks::{Async, LockPool, Pool};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -40,7 +40,7 @@ fn is_check(event: &InstrumentationEvent<'_>) -> bool {
 /// that check.
 async fn shut_down_in_a_check<P>(database: &Mysql, pool: P)
 where
-    P: AsyncPool<Connection = Conn> + Connections<Conn>,
+    P: Pool<Style = Async, Connection = Conn> + Connections<Conn>,
 {
     let watch = Watch::new(database);
     let locks = LockPool::new(pool);

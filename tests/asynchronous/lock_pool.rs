@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use diesel::result::Error::NotFound;
 use diesel_locks::error::AsyncPoolError;
 use diesel_locks::prelude::*;
-use diesel_locks::{AsyncPool, Error, LockPool, RetryPolicy, StopToken};
+use diesel_locks::{Async, Error, LockPool, Pool, RetryPolicy, StopToken};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -309,7 +309,7 @@ fn with_object_lock<C: AsyncConn>(
 }
 
 /// Requests it, again while the pool is slow: a request waits for a connection for 200 ms at least.
-async fn within<P: AsyncPool>(
+async fn within<P: Pool<Style = Async>>(
     wait: Wait,
     locked: Locked,
     locks: &LockPool<P>,

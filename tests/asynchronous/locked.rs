@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use diesel_locks::prelude::*;
-use diesel_locks::{AsyncPool, Error, LockPool};
+use diesel_locks::{Async, Error, LockPool, Pool};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{sleep, timeout};
 
@@ -24,7 +24,8 @@ pub(crate) enum Locked {
     Object,
     /// Of this semaphore. The queues of slots belong to the process: each test has a name of its own.
     Slot(&'static str),
-    /// As `Slot`, by the method that does not wait.
+    /// As `Object` and `Slot`, by the methods that do not wait.
+    FreeObject,
     FreeSlot(&'static str),
 }
 
@@ -38,14 +39,15 @@ impl Locked {
     }
 
     /// With what is not waited for.
-    pub(crate) fn with_free() -> [Self; 3] {
+    pub(crate) fn with_free() -> [Self; 4] {
         let [object, slot] = Self::all();
-        [object, slot, Self::FreeSlot(fresh_name().leak())]
+        let free = Self::FreeSlot(fresh_name().leak());
+        [object, slot, Self::FreeObject, free]
     }
 
     pub(crate) fn held(self) -> Held {
         match self {
-            Self::Object => Held::Object(ID),
+            Self::Object | Self::FreeObject => Held::Object(ID),
             Self::Slot(name) | Self::FreeSlot(name) => Held::Slot(name),
         }
     }
@@ -53,13 +55,13 @@ impl Locked {
     /// In errors.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Object => ID,
+            Self::Object | Self::FreeObject => ID,
             Self::Slot(name) | Self::FreeSlot(name) => name,
         }
     }
 
     /// Does the work in a transaction that has it.
-    pub(crate) fn with<P: AsyncPool>(
+    pub(crate) fn with<P: Pool<Style = Async>>(
         self,
         locks: &LockPool<P>,
         wait: Wait,
@@ -74,6 +76,11 @@ impl Locked {
                     locks.with_object_lock(request, work).await
                 }
                 Self::Slot(name) => locks.with_slot(&Semaphore::new(name, 1), wait, work).await,
+                Self::FreeObject => {
+                    let done = locks.try_with_object_lock(ID, work).await?;
+                    done.expect("a free object");
+                    Ok(())
+                }
                 Self::FreeSlot(name) => {
                     let done = locks.try_with_slot(&Semaphore::new(name, 1), work).await?;
                     done.expect("a free slot");
@@ -85,7 +92,7 @@ impl Locked {
 }
 
 /// Does the work in a transaction that holds these object locks.
-pub(crate) fn with_request<P: AsyncPool>(
+pub(crate) fn with_request<P: Pool<Style = Async>>(
     locks: &LockPool<P>,
     request: LockRequest,
     work: Work<P::Connection>,
@@ -121,7 +128,7 @@ impl Runs {
 }
 
 /// Returns when so many requests wait.
-pub(crate) async fn await_waiters<P: AsyncPool>(locks: &LockPool<P>, count: usize) {
+pub(crate) async fn await_waiters<P: Pool<Style = Async>>(locks: &LockPool<P>, count: usize) {
     let started = Instant::now();
     while locks.waiting() != count {
         assert!(started.elapsed() < LONG, "{} wait", locks.waiting());

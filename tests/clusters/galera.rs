@@ -33,6 +33,10 @@ pub(crate) const TESTS: Tests = &[
         wait_for_a_lock_on_another_node_ends_in_time,
     ),
     (
+        "deadlock_between_nodes_ends_after_the_servers_limit",
+        deadlock_between_nodes_ends_after_the_servers_limit,
+    ),
+    (
         "commit_that_lost_is_never_reported_as_done",
         commit_that_lost_is_never_reported_as_done,
     ),
@@ -339,6 +343,38 @@ fn wait_for_a_lock_on_another_node_ends_in_time(nodes: &Nodes) {
             holder.join().expect("no panic").expect("committed");
             waiter.join().expect("no panic").expect("free by now");
         });
+    }
+}
+
+/// No server detects it.
+fn deadlock_between_nodes_ends_after_the_servers_limit(nodes: &Nodes) {
+    let database = Database::migrated(nodes);
+    let at_level = TransactionOptions::new().isolation(IsolationLevel::ReadCommitted);
+    for retention in [Retention::Transient, Retention::Kept] {
+        let lock = |id: &str| LockRequest::new(id).retention(retention);
+        let both_hold = Barrier::new(2);
+        let ends = scope(|scope| {
+            let (database, both_hold) = (&database, &both_hold);
+            [(0, "a", "b"), (1, "b", "a")]
+                .map(|(node, first, second)| {
+                    scope.spawn(move || {
+                        let mut conn = database.on(node);
+                        conn.batch_execute("SET SESSION innodb_lock_wait_timeout = 2")
+                            .expect("set");
+                        conn.run_transaction(at_level, |conn| {
+                            conn.lock_object(lock(first))?;
+                            both_hold.wait();
+                            conn.lock_object(lock(second))
+                        })
+                    })
+                })
+                .map(|thread| thread.join().expect("no panic"))
+        });
+        let errors: Vec<Error> = ends.into_iter().filter_map(Result::err).collect();
+        assert!(!errors.is_empty(), "both hold both");
+        for error in errors {
+            assert!(error.is_timeout(), "{error:?}");
+        }
     }
 }
 

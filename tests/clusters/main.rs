@@ -6,6 +6,7 @@
 
 mod galera;
 mod group_replication;
+mod hosts;
 mod nodes;
 mod replica;
 mod standby;
@@ -53,7 +54,9 @@ fn main() {
         add("group_replication", &group, group_replication::TESTS);
     }
     if is_asked_for("standby") {
-        add("standby", &Nodes::of(STANDBY), standby::TESTS);
+        let nodes = Nodes::of(STANDBY);
+        add("standby", &nodes, standby::TESTS);
+        add("standby", &nodes, hosts::TESTS);
     }
     for (kind, variable) in REPLICAS {
         if is_asked_for(kind) {

@@ -1,13 +1,21 @@
 //! The servers of a cluster.
 
-use std::thread::sleep;
+use std::cell::Cell;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 use diesel::sql_types::BigInt;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, Retention};
+use diesel_locks::{
+    Error, InspectExt, ListOptions, Retention, Slot, SlotRenewer, StopToken, TimerJob,
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
 pub(crate) type Tests = &'static [(&'static str, fn(&Nodes))];
 
@@ -176,6 +184,95 @@ pub(crate) fn locks_are_free<C: ObjectLockExt>(conn: &mut C) {
         let locked = conn.with_object_lock(&lock, |_| Ok::<_, Error>(()));
         locked.expect("free");
     }
+}
+
+/// Whether the server runs a tick within this time.
+pub(crate) fn ticks_within<C>(limit: Duration, url: &str) -> bool
+where
+    C: SemaphoreExt + R2D2Connection + Send + 'static,
+{
+    let manager = ConnectionManager::<C>::new(url);
+    let pool = Pool::builder().max_size(2).build(manager).expect("a pool");
+    let stop = StopToken::new();
+    let renewer = SlotRenewer::new(pool).stopped_by(&stop);
+    let has_run = Cell::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            stop.sleep(limit);
+            stop.stop();
+        });
+        let job = TimerJob::new("report", Duration::from_secs(1));
+        renewer.run_on_timer(&job, LeaseOptions::new(MINUTE), |_| {
+            has_run.set(true);
+            stop.stop();
+            Ok::<_, Error>(())
+        })
+    })
+    .expect("no error");
+    has_run.get()
+}
+
+/// While it exists, the server runs nothing.
+pub(crate) struct Stopped(Pid);
+
+impl Stopped {
+    pub(crate) fn new(conn: &mut MysqlConnection) -> Self {
+        #[derive(QueryableByName)]
+        struct PidFile {
+            #[diesel(sql_type = diesel::sql_types::Text)]
+            path: String,
+        }
+
+        let query = diesel::sql_query("SELECT @@pid_file AS path");
+        let file: PidFile = query.get_result(conn).expect("a name");
+        let number = std::fs::read_to_string(file.path).expect("a file");
+        let number = number.trim().parse().expect("a number");
+        let process = Pid::from_raw(number).expect("a process");
+        kill_process(process, Signal::STOP).expect("stopped");
+        Self(process)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        kill_process(self.0, Signal::CONT).expect("continued");
+    }
+}
+
+/// A semaphore of a server that another one replaces.
+pub(crate) const PROMOTION: Semaphore = Semaphore::from_static("promotion", 2);
+
+/// A new primary whose clock is behind prolongs leases; one whose clock is ahead ends them. All slots of the semaphore are held by
+/// leases of an hour: `kept` was granted by the old primary, `last` by the new one. `url` is that of a user for whom the server
+/// runs `init_connect`, which sets the time of each session to a constant.
+pub(crate) fn leases_follow_the_clock(
+    operator: &mut MysqlConnection,
+    url: &str,
+    kept: &Slot,
+    last: &Slot,
+) {
+    let mut set_clock = |minutes: i64| {
+        let clock = format!("SET timestamp = UNIX_TIMESTAMP() + {}", minutes * 60);
+        let set = format!("SET GLOBAL init_connect = '{clock}'");
+        operator.batch_execute(&set).expect("set");
+        MysqlConnection::establish(url).expect("the new primary")
+    };
+    let leases = set_clock(-50)
+        .held_slots(&ListOptions::new())
+        .expect("rows");
+    let lease = leases.iter().find(|lease| lease.fence == kept.fence());
+    let remaining = lease.expect("the lease").remaining;
+    assert!(
+        remaining > HOUR + 45 * MINUTE,
+        "it lasts longer: {remaining:?}"
+    );
+    let again = set_clock(90).try_acquire_slot(&PROMOTION, LeaseOptions::new(HOUR));
+    let again = again.expect("the new primary").expect("they have ended");
+    assert!(again.fence() > last.fence());
+    operator
+        .batch_execute("SET GLOBAL init_connect = ''")
+        .expect("set");
+    assert!(ticks_within::<MysqlConnection>(MINUTE, url));
 }
 
 /// What comes to another node comes a moment later.

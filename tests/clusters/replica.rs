@@ -1,30 +1,40 @@
-//! A replica of MariaDB or MySQL that takes the place of its source, with asynchronous replication.
+//! A replica of MariaDB or MySQL that takes the place of its source, with asynchronous and semi-synchronous replication.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, Retention};
 
-use crate::nodes::{Nodes, Tests, await_that, locks_are_free, number, refuses_to_write};
+use crate::nodes::{
+    HOUR, MINUTE, Nodes, PROMOTION as SEMAPHORE, Stopped, Tests, await_that,
+    leases_follow_the_clock, locks_are_free, number, refuses_to_write, ticks_within,
+};
 
-pub(crate) const TESTS: Tests = &[(
-    "promoted_replica_has_what_it_received",
-    promoted_replica_has_what_it_received,
-)];
+pub(crate) const TESTS: Tests = &[
+    (
+        "semi_synchronous_replication_ends_at_its_time_out",
+        semi_synchronous_replication_ends_at_its_time_out,
+    ),
+    // The last one: afterwards there is no replica.
+    (
+        "promoted_replica_has_what_it_received",
+        promoted_replica_has_what_it_received,
+    ),
+];
 
-const SEMAPHORE: Semaphore = Semaphore::from_static("promotion", 2);
-const HOUR: Duration = Duration::from_secs(3600);
 const HALF_AN_HOUR_AHEAD: &str = "UPDATE diesel_locks_slots SET fence = fence + ((1800000000 DIV 64) << 17) WHERE token IS NOT NULL";
-/// Unlike root, this user may not write on a server with `read_only`.
-const USER: &str =
-    "CREATE DATABASE app; CREATE USER app IDENTIFIED BY ''; GRANT ALL ON app.* TO app";
-
 /// The statements of replication, which have other names on each.
 struct Statements {
     follow: String,
+    start: &'static str,
     stop: &'static str,
     forget_source: &'static str,
+    /// What names of settings and counters begin with, of the source and of the replica.
+    semi: [&'static str; 2],
+    /// The schema of counters.
+    status: &'static str,
 }
 
 impl Statements {
@@ -37,37 +47,204 @@ impl Statements {
             return Self {
                 follow: format!(
                     "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {port}, MASTER_USER = 'root', \
-                     MASTER_USE_GTID = slave_pos; START SLAVE"
+                     MASTER_USE_GTID = slave_pos"
                 ),
+                start: "START SLAVE",
                 stop: "STOP SLAVE",
                 forget_source: "RESET SLAVE ALL; SET GLOBAL read_only = 0",
+                semi: ["rpl_semi_sync_master", "rpl_semi_sync_slave"],
+                status: "information_schema",
             };
         }
         Self {
             follow: format!(
                 "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = {port}, SOURCE_USER = 'root', \
-                 SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1; START REPLICA"
+                 SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1"
             ),
+            start: "START REPLICA",
             stop: "STOP REPLICA",
             forget_source: "RESET REPLICA ALL; SET GLOBAL read_only = 0",
+            semi: ["rpl_semi_sync_source", "rpl_semi_sync_replica"],
+            status: "performance_schema",
         }
     }
 }
 
-fn promoted_replica_has_what_it_received(nodes: &Nodes) {
-    let connect = |node| MysqlConnection::establish(&nodes.url(node, "mysql")).expect("a server");
-    let mut operator = connect(1);
-    let statements = Statements::of(&mut operator, &nodes.url(0, "mysql"));
-    operator
-        .batch_execute(&format!("SET GLOBAL read_only = 1; {}", statements.follow))
-        .expect("it follows the source");
-    connect(0).batch_execute(USER).expect("a user");
-    let app = |node| {
-        let url = nodes.url(node, "app").replace("//root@", "//app@");
-        MysqlConnection::establish(&url)
-    };
+/// A source and its replica, each with a session of the operator, and an application's database.
+struct Pair<'a> {
+    nodes: &'a Nodes,
+    database: &'static str,
+    source: MysqlConnection,
+    replica: MysqlConnection,
+    statements: Statements,
+}
 
-    let mut source = app(0).expect("the source");
+impl<'a> Pair<'a> {
+    /// Has the replica follow the source, and makes the database.
+    fn following(nodes: &'a Nodes, database: &'static str) -> Self {
+        let connect =
+            |node| MysqlConnection::establish(&nodes.url(node, "mysql")).expect("a server");
+        let (source, replica) = (connect(0), connect(1));
+        let mut pair = Self {
+            statements: Statements::of(&mut connect(0), &nodes.url(0, "mysql")),
+            nodes,
+            database,
+            source,
+            replica,
+        };
+        // Unlike root, this user may not write on a server with `read_only`.
+        let user = format!(
+            "CREATE DATABASE {database}; CREATE USER IF NOT EXISTS app IDENTIFIED BY ''; \
+             GRANT ALL ON {database}.* TO app"
+        );
+        pair.source.batch_execute(&user).expect("a user");
+        let Statements {
+            follow,
+            start,
+            stop,
+            ..
+        } = &pair.statements;
+        let follow = format!("{stop}; SET GLOBAL read_only = 1; {follow}; {start}");
+        pair.replica
+            .batch_execute(&follow)
+            .expect("it follows the source");
+        await_that(|| pair.app(1).is_ok());
+        pair
+    }
+
+    fn app_url(&self, node: usize) -> String {
+        self.nodes
+            .url(node, self.database)
+            .replace("//root@", "//app@")
+    }
+
+    fn app(&self, node: usize) -> ConnectionResult<MysqlConnection> {
+        MysqlConnection::establish(&self.app_url(node))
+    }
+
+    fn stop_replication(&mut self) {
+        let stopped = self.replica.batch_execute(self.statements.stop);
+        stopped.expect("it stops");
+    }
+
+    /// Switches the source to semi-synchronous replication.
+    fn be_semi_synchronous(&mut self, timeout: Duration) {
+        let Statements {
+            semi: [source, replica],
+            start,
+            stop,
+            ..
+        } = &self.statements;
+        let timeout = timeout.as_millis();
+        self.source
+            .batch_execute(&format!(
+                "SET GLOBAL {source}_timeout = {timeout}; SET GLOBAL {source}_enabled = 1"
+            ))
+            .expect("set");
+        self.replica
+            .batch_execute(&format!(
+                "SET GLOBAL {replica}_enabled = 1; {stop}; {start}"
+            ))
+            .expect("set");
+        await_that(|| self.is_semi_synchronous());
+    }
+
+    /// Whether COMMIT waits for the replica.
+    fn is_semi_synchronous(&mut self) -> bool {
+        self.status("status", "variable_value = 'ON'") == 1
+            && self.status("clients", "variable_value") == 1
+    }
+
+    /// How many transactions the replica has confirmed, and how many were committed without.
+    fn commits(&mut self) -> [i64; 2] {
+        ["yes_tx", "no_tx"].map(|counter| self.status(counter, "variable_value"))
+    }
+
+    fn status(&mut self, name: &str, value: &str) -> i64 {
+        let Statements { semi, status, .. } = &self.statements;
+        let query = format!(
+            "SELECT {value} FROM {status}.global_status WHERE variable_name = '{}_{name}'",
+            semi[0]
+        );
+        number(&mut self.source, &query)
+    }
+}
+
+/// The source does not wait beyond it, and not at all afterwards, until the replica has caught up.
+fn semi_synchronous_replication_ends_at_its_time_out(nodes: &Nodes) {
+    const TIMEOUT: Duration = Duration::from_secs(2);
+
+    let mut pair = Pair::following(nodes, "semi_synchronous");
+    let mut conn = pair.app(0).expect("the source");
+    diesel_locks::migrate(&mut conn).expect("migrate");
+    conn.register_semaphores([&SEMAPHORE]).expect("slots");
+    let invoices = Sequence::new("invoice");
+    let draw = |conn: &mut MysqlConnection| conn.transaction(|conn| conn.next_number(&invoices));
+    let kept = LockRequest::new("a").retention(Retention::Kept);
+    conn.with_object_lock(&kept, |_| Ok::<_, Error>(()))
+        .expect("free");
+    draw(&mut conn).expect("a number");
+    pair.be_semi_synchronous(MINUTE);
+
+    // What the replica confirms before the method returns.
+    let lease = || LeaseOptions::new(HOUR);
+    let mut slot = None;
+    let mut confirmed = |act: &mut dyn FnMut(&mut MysqlConnection)| {
+        let [before, _] = pair.commits();
+        act(&mut conn);
+        let [after, unconfirmed] = pair.commits();
+        assert_eq!(unconfirmed, 0);
+        after - before
+    };
+    let grant = &mut |conn: &mut MysqlConnection| {
+        slot = conn.try_acquire_slot(&SEMAPHORE, lease()).expect("granted");
+    };
+    assert_eq!(confirmed(grant), 1);
+    let drawn = &mut |conn: &mut MysqlConnection| assert!(draw(conn).is_ok());
+    assert_eq!(confirmed(drawn), 1);
+    let lock = |conn: &mut MysqlConnection, id: &str| {
+        let locked = conn.with_object_lock(id, |_| Ok::<_, Error>(()));
+        locked.expect("free");
+    };
+    assert_eq!(confirmed(&mut |conn| lock(conn, "b")), 1);
+    assert_eq!(confirmed(&mut |conn| lock(conn, "a")), 0, "it has a row");
+    let held = &mut |conn: &mut MysqlConnection| {
+        let held = conn.try_with_slot(&SEMAPHORE, |_| Ok::<_, Error>(()));
+        assert_eq!(held.expect("an answer"), Some(()));
+    };
+    assert_eq!(confirmed(held), 0);
+    let release = &mut |conn: &mut MysqlConnection| {
+        let slot = slot.take().expect("a free slot");
+        conn.release_slot(slot).expect("its own");
+    };
+    assert_eq!(confirmed(release), 1);
+
+    pair.be_semi_synchronous(TIMEOUT);
+    let silent = Stopped::new(&mut pair.replica);
+    let [_, unconfirmed] = pair.commits();
+    let started = Instant::now();
+    let granted = conn.try_acquire_slot(&SEMAPHORE, lease());
+    assert!(granted.expect("the source").is_some(), "a free slot");
+    assert!(started.elapsed() >= TIMEOUT);
+    assert!(!pair.is_semi_synchronous());
+    draw(&mut conn).expect("a number");
+    assert_eq!(pair.commits()[1], unconfirmed + 2);
+    drop(silent);
+    await_that(|| pair.is_semi_synchronous());
+
+    // Nor without a replica.
+    pair.stop_replication();
+    let started = Instant::now();
+    let drawn = draw(&mut conn).expect("a number");
+    assert!(started.elapsed() >= TIMEOUT);
+    let mut replica = pair.app(1).expect("the replica");
+    let received = number(&mut replica, "SELECT last FROM diesel_locks_sequences");
+    assert_eq!(received, drawn - 1, "a fail-over would lose it");
+}
+
+fn promoted_replica_has_what_it_received(nodes: &Nodes) {
+    let mut pair = Pair::following(nodes, "promotion");
+    let mut source = pair.app(0).expect("the source");
     diesel_locks::migrate(&mut source).expect("migrate");
     let lease = || LeaseOptions::new(HOUR);
     let mut kept = source
@@ -76,9 +253,9 @@ fn promoted_replica_has_what_it_received(nodes: &Nodes) {
         .expect("a free slot");
     let invoices = Sequence::new("invoice");
     let draw = |conn: &mut MysqlConnection| conn.transaction(|conn| conn.next_number(&invoices));
+    assert!(ticks_within::<MysqlConnection>(MINUTE, &pair.app_url(0)));
     assert_eq!(draw(&mut source).expect("a number"), 1);
-    await_that(|| app(1).is_ok());
-    let mut replica = app(1).expect("the replica");
+    let mut replica = pair.app(1).expect("the replica");
     await_that(|| {
         diesel::sql_query("SELECT last FROM diesel_locks_sequences")
             .execute(&mut replica)
@@ -87,7 +264,7 @@ fn promoted_replica_has_what_it_received(nodes: &Nodes) {
     refuses_to_write(&mut replica);
 
     // What follows is lost.
-    operator.batch_execute(statements.stop).expect("it stops");
+    pair.stop_replication();
     let lost = source
         .try_acquire_slot(&SEMAPHORE, lease())
         .expect("the source")
@@ -96,8 +273,8 @@ fn promoted_replica_has_what_it_received(nodes: &Nodes) {
     diesel::sql_query(HALF_AN_HOUR_AHEAD)
         .execute(&mut source)
         .expect("a clock that was ahead");
-    operator
-        .batch_execute(statements.forget_source)
+    pair.replica
+        .batch_execute(pair.statements.forget_source)
         .expect("promoted");
 
     let mut conn = replica;
@@ -127,4 +304,7 @@ fn promoted_replica_has_what_it_received(nodes: &Nodes) {
         .expect("the new source")
         .expect("a free slot");
     assert!(next.fence() > largest, "{} after {largest}", next.fence());
+
+    let url = pair.app_url(1);
+    leases_follow_the_clock(&mut pair.replica, &url, &kept, &next);
 }

@@ -1,6 +1,5 @@
 //! A hot standby of PostgreSQL.
 
-use std::cell::Cell;
 use std::thread;
 use std::time::Duration;
 
@@ -10,16 +9,26 @@ use diesel::r2d2::{ConnectionManager, Pool};
 use diesel::sql_types::{BigInt, Bool, Integer};
 use diesel_locks::prelude::*;
 use diesel_locks::{
-    Error, InspectExt, IsolationLevel, ListOptions, Retention, SlotRenewer, StopToken, TimerJob,
+    Async, Error, InspectExt, IsolationLevel, ListOptions, Retention, Shutdown, SlotRenewer,
 };
 
-use crate::nodes::{Nodes, Tests, await_that, locks_are_free, refuses_to_write};
+use crate::nodes::{
+    HOUR, MINUTE, Nodes, Tests, await_that, locks_are_free, refuses_to_write, ticks_within,
+};
 
 pub(crate) const TESTS: Tests = &[
     ("standby_refuses_to_write", standby_refuses_to_write),
     (
         "grants_wait_for_a_silent_standby_and_releases_do_not",
         grants_wait_for_a_silent_standby_and_releases_do_not,
+    ),
+    (
+        "dropped_guards_are_released_behind_a_silent_standby",
+        dropped_guards_are_released_behind_a_silent_standby,
+    ),
+    (
+        "asynchronous_shutdown_does_not_wait_for_a_silent_standby",
+        asynchronous_shutdown_does_not_wait_for_a_silent_standby,
     ),
     // The last one: afterwards there is no standby.
     (
@@ -140,8 +149,95 @@ fn grants_wait_for_a_silent_standby_and_releases_do_not(nodes: &Nodes) {
         .expect("its own");
 }
 
-const MINUTE: Duration = Duration::from_secs(60);
-const HOUR: Duration = Duration::from_secs(3600);
+/// Awaits that so many sessions have waited for the standby at their COMMIT for so long.
+fn await_waiting(conn: &mut PgConnection, sessions: i64, seconds: u32) {
+    let count = format!(
+        "(SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' \
+         AND query_start <= clock_timestamp() - interval '{seconds} s')"
+    );
+    await_that(|| {
+        diesel::select(diesel::dsl::sql::<BigInt>(&count)).get_result(conn) == Ok(sessions)
+    });
+}
+
+fn count_held(conn: &mut PgConnection, semaphore: &Semaphore) -> usize {
+    let held = conn.held_slots(&ListOptions::new()).expect("rows");
+    held.iter()
+        .filter(|slot| slot.semaphore == semaphore.name())
+        .count()
+}
+
+/// The drop of a guard does not wait for the standby; `shut_down` does.
+fn dropped_guards_are_released_behind_a_silent_standby(nodes: &Nodes) {
+    const SEMAPHORE: Semaphore = Semaphore::from_static("dropped", 2);
+
+    let mut conn = primary(nodes);
+    diesel_locks::migrate(&mut conn).expect("migrate");
+    let manager = ConnectionManager::<PgConnection>::new(nodes.url(0, "postgres"));
+    let pool = Pool::builder().max_size(4).build(manager).expect("a pool");
+    let shutdown = Shutdown::new();
+    let renewer = shutdown.add_renewer(&SlotRenewer::new(pool));
+    let acquire = || {
+        let granted = renewer.try_acquire(&SEMAPHORE, LeaseOptions::new(HOUR));
+        granted.expect("the primary").expect("a free slot")
+    };
+    let (dropped, held) = (acquire(), acquire());
+    let silent = SilentStandby::new(nodes);
+
+    drop(dropped);
+    await_waiting(&mut conn, 1, 0);
+    // Others see the release when the standby has it.
+    assert_eq!(count_held(&mut conn, &SEMAPHORE), 2);
+    assert!(
+        conn.try_acquire_slot(&SEMAPHORE, LeaseOptions::new(HOUR))
+            .expect("the primary")
+            .is_none()
+    );
+
+    let ending = thread::spawn(move || shutdown.shut_down(Duration::from_millis(100)));
+    await_waiting(&mut conn, 2, 2);
+    assert!(!ending.is_finished(), "beyond its limit");
+    drop(silent);
+    let left = ending.join().expect("no panic");
+    assert_eq!(left.slots, [held.slot().clone()]);
+    assert_eq!(left.guards, 2, "the dropped one too");
+    await_that(|| count_held(&mut conn, &SEMAPHORE) == 0);
+}
+
+fn asynchronous_shutdown_does_not_wait_for_a_silent_standby(nodes: &Nodes) {
+    use diesel_async::AsyncPgConnection;
+    use diesel_async::pooled_connection::AsyncDieselConnectionManager;
+    use diesel_async::pooled_connection::deadpool::Pool;
+
+    const SEMAPHORE: Semaphore = Semaphore::from_static("dropped", 2);
+
+    let mut conn = primary(nodes);
+    diesel_locks::migrate(&mut conn).expect("migrate");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let manager = AsyncDieselConnectionManager::<AsyncPgConnection>::new(nodes.url(0, "postgres"));
+    let pool = Pool::builder(manager).build().expect("a pool");
+    let shutdown = Shutdown::<Async>::new();
+    let renewer = shutdown.add_renewer(&SlotRenewer::new(pool));
+    let lease = LeaseOptions::new(HOUR);
+    let acquire = || {
+        let granted = runtime.block_on(renewer.try_acquire(&SEMAPHORE, &lease));
+        granted.expect("the primary").expect("a free slot")
+    };
+    let (dropped, _held) = (acquire(), acquire());
+    let silent = SilentStandby::new(nodes);
+
+    drop(dropped);
+    await_waiting(&mut conn, 1, 0);
+    let left = runtime.block_on(shutdown.shut_down(Duration::from_millis(100)));
+    assert_eq!(left.slots, [], "not released yet");
+    assert_eq!(left.guards, 2);
+    // The statements are given up, and cancel requests end their waits.
+    await_that(|| count_held(&mut conn, &SEMAPHORE) == 0);
+    drop(silent);
+}
 
 /// A clock for each node, by its port. Sessions that begin from now on call it in place of the server's own.
 const CLOCKS: &str = "\
@@ -176,29 +272,6 @@ fn with_clocks(nodes: &Nodes) -> (PgConnection, i32) {
     (standby, port)
 }
 
-/// Whether the node runs a tick within this time.
-fn ticks_within(limit: Duration, nodes: &Nodes, node: usize) -> bool {
-    let manager = ConnectionManager::<PgConnection>::new(nodes.url(node, "postgres"));
-    let pool = Pool::builder().max_size(2).build(manager).expect("a pool");
-    let stop = StopToken::new();
-    let renewer = SlotRenewer::new(pool).stopped_by(&stop);
-    let has_run = Cell::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            stop.sleep(limit);
-            stop.stop();
-        });
-        let job = TimerJob::new("report", Duration::from_secs(1));
-        renewer.run_on_timer(&job, &LeaseOptions::new(MINUTE), |_| {
-            has_run.set(true);
-            stop.stop();
-            Ok::<_, Error>(())
-        })
-    })
-    .expect("no error");
-    has_run.get()
-}
-
 /// The clock of the promoted standby is 50 minutes behind.
 fn fences_and_numbers_go_on_after_a_promotion(nodes: &Nodes) {
     const SEMAPHORE: Semaphore = Semaphore::from_static("promotion", 2);
@@ -210,7 +283,8 @@ fn fences_and_numbers_go_on_after_a_promotion(nodes: &Nodes) {
         .try_acquire_slot(&SEMAPHORE, lease())
         .expect("the primary")
         .expect("a free slot");
-    assert!(ticks_within(MINUTE, nodes, 0));
+    let [old, new] = [0, 1].map(|node| nodes.url(node, "postgres"));
+    assert!(ticks_within::<PgConnection>(MINUTE, &old));
     let last = primary
         .try_acquire_slot(&SEMAPHORE, lease())
         .expect("the primary")
@@ -240,7 +314,7 @@ fn fences_and_numbers_go_on_after_a_promotion(nodes: &Nodes) {
 
     // A session that has the clock.
     drop(standby);
-    let mut conn = PgConnection::establish(&nodes.url(1, "postgres")).expect("the new primary");
+    let mut conn = PgConnection::establish(&new).expect("the new primary");
     let first = conn
         .try_acquire_slot(&SEMAPHORE, lease())
         .expect("the new primary")
@@ -284,11 +358,11 @@ fn fences_and_numbers_go_on_after_a_promotion(nodes: &Nodes) {
     );
     let three_periods = Duration::from_secs(3);
     assert!(
-        !ticks_within(three_periods, nodes, 1),
+        !ticks_within::<PgConnection>(three_periods, &new),
         "before the last tick"
     );
     set_clock(&mut conn, port, 0);
-    assert!(ticks_within(MINUTE, nodes, 1));
+    assert!(ticks_within::<PgConnection>(MINUTE, &new));
 
     // As an operator does where grants may have been lost.
     let floor = conn.raise_fences(HOUR).expect("raised");

@@ -46,6 +46,8 @@ fn everything<B: Backend>(url: &str, prepare: &str) -> Vec<Error> {
         Err(error) => note(Err(error)),
     }
     note(conn.with_slot(&two, Wait::No, nothing));
+    note(conn.set_permits("two", 2));
+    note(conn.with_slot(&Semaphore::registered("two"), Wait::No, nothing));
     note(B::in_transaction(&mut conn, |conn| {
         conn.try_acquire_slot(&two, lease())?
             .map_or(Ok(()), |slot| conn.release_slot(slot).map(drop))
@@ -58,7 +60,7 @@ fn everything<B: Backend>(url: &str, prepare: &str) -> Vec<Error> {
     let pool = B::pool_of(url, 1, move |conn| B::sql(conn, &first));
     note(
         SlotRenewer::new(pool)
-            .try_run(&two, &lease(), |_| Ok(()))
+            .try_run(&two, lease(), |_| Ok(()))
             .map(drop),
     );
     note(

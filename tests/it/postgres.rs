@@ -197,3 +197,32 @@ fn user_with_table_privileges_alone_can_lock() {
     })
     .expect_err("rolled back, and the role with it");
 }
+
+/// A grant reads the clock twice: in the search for a free slot, and for the time of the grant. Here the second reading is earlier.
+#[test]
+fn slot_is_not_granted_before_the_time_at_which_it_is_free() {
+    let database = Postgres::new();
+    let mut conn = database.connect();
+    let semaphore = Semaphore::new("one", 1);
+    conn.register_semaphores([&semaphore]).expect("registered");
+    // Each call returns a time one second before that of the last one.
+    for set_up in [
+        "CREATE SCHEMA fake",
+        "CREATE SEQUENCE fake.calls",
+        "CREATE FUNCTION fake.clock_timestamp() RETURNS timestamptz VOLATILE LANGUAGE sql AS \
+         $$SELECT pg_catalog.clock_timestamp() - nextval('fake.calls') * interval '1 second'$$",
+        "SET search_path = fake, public, pg_catalog",
+        "SELECT setval('fake.calls', 10)",
+        // Between the times of the next two calls.
+        "UPDATE diesel_locks_slots SET expires_us = \
+         (extract(epoch FROM pg_catalog.clock_timestamp()) - 11.5) * 1000000",
+    ] {
+        Postgres::sql(&mut conn, set_up);
+    }
+    let free_at = Postgres::number(&mut conn, "SELECT expires_us FROM diesel_locks_slots");
+    let lease = LeaseOptions::new(Duration::from_secs(60));
+    let slot = conn.try_acquire_slot(&semaphore, lease);
+    assert!(slot.expect("an answer").is_some());
+    let granted_at = Postgres::number(&mut conn, "SELECT acquired_us FROM diesel_locks_slots");
+    assert!(granted_at >= free_at, "{granted_at} is before {free_at}");
+}

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use diesel::connection::{AnsiTransactionManager, InstrumentationEvent, SimpleConnection};
+use diesel::connection::{
+    AnsiTransactionManager, InstrumentationEvent, SimpleConnection, TransactionManager,
+};
 use diesel::prelude::*;
 use diesel::r2d2::R2D2Connection;
 use diesel_locks::prelude::*;
@@ -195,22 +197,41 @@ fn a_full_semaphore_refuses_while_another_writes() {
 /// A transaction that has not read yet waits for the writer, and then sees what that committed.
 #[test]
 fn a_deferred_transaction_that_locks_first_reads_fresh() {
+    type Lock = fn(&mut SqliteConnection) -> Result<(), Error>;
+
     let database = Arc::new(Sqlite::new());
     let mut writer = database.connect();
-    AnsiTransactionManager::begin_transaction_sql(&mut writer, "BEGIN IMMEDIATE").expect("begin");
-    Sqlite::sql(&mut writer, "UPDATE counters SET n = 7 WHERE id = 0");
-    let waiter = {
-        let database = Arc::clone(&database);
-        spawn(move || {
-            database.connect().transaction(|conn| {
-                conn.lock_object("a")?;
-                Ok::<_, Error>(Sqlite::counter(conn, 0))
+    writer.set_permits("registered", 2).expect("set");
+    let locks: [Lock; 3] = [
+        |conn| conn.lock_object("a"),
+        |conn| {
+            let lease = LeaseOptions::new(Duration::from_secs(3600));
+            let slot = conn.try_acquire_slot(&Semaphore::registered("registered"), lease);
+            assert!(slot?.is_some());
+            Ok(())
+        },
+        |conn| {
+            let work = |_: &mut SqliteConnection| Ok::<_, Error>(());
+            conn.with_slot(&Semaphore::registered("registered"), Wait::Forever, work)
+        },
+    ];
+    for (round, lock) in (1..).zip(locks) {
+        AnsiTransactionManager::begin_transaction_sql(&mut writer, "BEGIN IMMEDIATE")
+            .expect("begin");
+        Sqlite::sql(&mut writer, "UPDATE counters SET n = n + 1 WHERE id = 0");
+        let waiter = {
+            let database = Arc::clone(&database);
+            spawn(move || {
+                database.connect().transaction(|conn| {
+                    lock(conn)?;
+                    Ok::<_, Error>(Sqlite::counter(conn, 0))
+                })
             })
-        })
-    };
-    assert!(waiter.recv_timeout(Duration::from_millis(100)).is_err());
-    writer.batch_execute("COMMIT").expect("commit");
-    assert_eq!(result_of(&waiter).expect("the lock comes free"), 7);
+        };
+        assert!(waiter.recv_timeout(Duration::from_millis(100)).is_err());
+        AnsiTransactionManager::commit_transaction(&mut writer).expect("commit");
+        assert_eq!(result_of(&waiter).expect("the lock comes free"), round);
+    }
 }
 
 /// Connections that share a cache get another error, at once and without the busy handler.
@@ -420,7 +441,7 @@ fn a_wait_for_a_slot_outlasts_a_wait_for_another_writer() {
     let waiters = [(TEN, MINUTE), (TEN, Wait::Forever), (new, MINUTE)];
     let waiters = waiters.map(|(semaphore, wait)| acquire(semaphore, wait));
     let guard = SlotWaiter::spawn_pooled(&database, WAIT_ENDS, |renewer| {
-        renewer.acquire(&TEN, &one_minute(), MINUTE)
+        renewer.acquire(&TEN, one_minute(), MINUTE)
     });
     let refused = [Wait::No, Wait::AtMost(Duration::ZERO)].map(|wait| acquire(TEN, wait));
     waiters.iter().for_each(SlotWaiter::await_sent);
@@ -460,7 +481,7 @@ fn a_wait_for_another_writer_takes_nothing_of_the_lease() {
         Ok(slot.remaining())
     });
     let guard = SlotWaiter::spawn_pooled(&database, WAIT_BEGINS, |renewer| {
-        let guard = renewer.acquire(&TWO, &LeaseOptions::new(LEASE), Wait::Forever)?;
+        let guard = renewer.acquire(&TWO, LeaseOptions::new(LEASE), Wait::Forever)?;
         Ok(guard.is_held())
     });
     slot.await_sent();

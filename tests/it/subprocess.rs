@@ -181,7 +181,7 @@ fn short_lease() -> LeaseOptions {
 fn leader<B: Backend>(url: &str, semaphore: &str) {
     let (semaphore, stop) = (Semaphore::new(semaphore, 1), StopToken::new());
     let renewer = SlotRenewer::new(B::pool_to(url, 2)).stopped_by(&stop);
-    let run = renewer.run_as_leader(&semaphore, &short_lease(), |_| {
+    let run = renewer.run_as_leader(&semaphore, short_lease(), |_| {
         hold_until_the_end();
         stop.stop();
         Ok::<_, diesel_locks::Error>(())
@@ -192,7 +192,7 @@ fn leader<B: Backend>(url: &str, semaphore: &str) {
 fn timer<B: Backend>(url: &str, job: &str) {
     let (job, stop) = (TimerJob::new(job, Duration::from_secs(1)), StopToken::new());
     let renewer = SlotRenewer::new(B::pool_to(url, 2)).stopped_by(&stop);
-    let run = renewer.run_on_timer(&job, &short_lease(), |_| {
+    let run = renewer.run_on_timer(&job, short_lease(), |_| {
         hold_until_the_end();
         stop.stop();
         Ok::<_, diesel_locks::Error>(())

@@ -54,7 +54,7 @@ pub(crate) fn check() -> Result<u8> {
             &client_libraries,
         ),
         ("modules", &|| none_of(&modules::problems()?)),
-        ("names in documents", &documents),
+        ("documents", &documents),
         ("package", &|| compile_package(&package)),
         ("oldest supported Rust", &|| oldest_rust(&package)),
         ("licences and sources (cargo deny)", &|| {
@@ -107,9 +107,10 @@ fn documentation() -> Result<Outcome> {
 
 /// The sets of features that are compiled: each engine alone, and each feature without each other one. All together are part of
 /// the lints.
-const SETS: [&str; 11] = [
+const SETS: [&str; 12] = [
     "",
     "bb8",
+    "cron",
     "postgres",
     "mysql",
     "sqlite",
@@ -117,7 +118,7 @@ const SETS: [&str; 11] = [
     "async-postgres,bb8",
     "async-mysql,deadpool",
     "async-sqlite",
-    "async-sqlite,deadpool",
+    "async-sqlite,deadpool,cron",
     "postgres,mysql,r2d2,async-postgres,async-mysql",
 ];
 
@@ -158,7 +159,10 @@ fn client_libraries() -> Result<Outcome> {
     Ok(Passed)
 }
 
-/// The documents name files and tests that exist.
+/// With the comments of the library at most 75,000.
+const DOCUMENT_WORDS: usize = 27_000;
+
+/// The documents name files and tests that exist, and are short.
 fn documents() -> Result<Outcome> {
     let mut git = Command::new("git");
     git.args(["ls-files", "--cached", "--others", "--exclude-standard"]);
@@ -170,8 +174,10 @@ fn documents() -> Result<Outcome> {
     let sources = listed.lines().filter(with(".rs")).filter(is_there);
     let sources = sources.map(read).collect::<Result<String>>()?;
     let mut missing = Vec::new();
+    let mut count = 0;
     for document in listed.lines().filter(with(".md")).filter(is_there) {
         let text = read(document)?;
+        count += modules::count_words(text.lines());
         let parts: Vec<&str> = text.split('`').collect();
         for pair in parts.chunks_exact(2) {
             let (before, name) = (pair[0].trim_end(), pair[1]);
@@ -191,6 +197,10 @@ fn documents() -> Result<Outcome> {
                 missing.push(format!("{document}: there is no `{name}`"));
             }
         }
+    }
+    println!("xtask: words of the documents: {count}, at most {DOCUMENT_WORDS}");
+    if count > DOCUMENT_WORDS {
+        missing.push(format!("{count} words, more than {DOCUMENT_WORDS}"));
     }
     none_of(&missing)
 }

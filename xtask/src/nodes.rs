@@ -239,11 +239,15 @@ pub(crate) fn source_and_replica(
     let cluster = Cluster::new(run_dir, programs, name, 2)?;
     cluster.copy_data()?;
     let log = "--log-bin=binlog --sync-binlog=0 --innodb-flush-log-at-trx-commit=0";
-    let ids = if cluster.programs.is_mariadb() {
-        ""
+    let of_mysql = if cluster.programs.is_mariadb() {
+        String::new()
     } else {
-        "--gtid-mode=ON --enforce-gtid-consistency=ON"
+        format!(
+            "--gtid-mode=ON --enforce-gtid-consistency=ON --plugin-dir={} --plugin-load-add=semisync_source.so \
+             --plugin-load-add=semisync_replica.so",
+            MYSQL_9.usr().join("lib/mysql/plugin").display()
+        )
     };
-    let start = |node| cluster.start(ServerRole::Regular, node, &[log, ids], "", "");
+    let start = |node| cluster.start(ServerRole::Regular, node, &[log, &of_mysql], "", "");
     cluster.nodes.iter().map(start).collect()
 }

@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS diesel_locks_slots (
 -- Registered semaphores. The slots up to their number of permits are not purged.
 CREATE TABLE IF NOT EXISTS diesel_locks_semaphores (
     name VARBINARY(1020) NOT NULL PRIMARY KEY,
-    permits INTEGER NOT NULL
+    permits INTEGER NOT NULL CHECK (permits >= 0)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- One row, with a lower bound: each later grant has a larger fence, and no deleted slot had a larger fence. A session

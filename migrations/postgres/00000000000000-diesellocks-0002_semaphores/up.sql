@@ -25,8 +25,27 @@ CREATE INDEX diesel_locks_slots_fences ON diesel_locks_slots (name, fence);
 -- Registered semaphores. The slots up to their number of permits are not purged.
 CREATE TABLE diesel_locks_semaphores (
     name VARCHAR(1020) COLLATE "C" PRIMARY KEY,
-    permits INTEGER NOT NULL
+    permits INTEGER NOT NULL CHECK (permits >= 0)
 );
+
+-- The registered number of permits; -1 if another session has the table locked.
+CREATE FUNCTION diesel_locks_permits(semaphore TEXT) RETURNS INTEGER
+LANGUAGE plpgsql SET lock_timeout = '50ms' AS $$
+BEGIN
+    RETURN (SELECT permits FROM diesel_locks_semaphores WHERE name = semaphore);
+EXCEPTION
+    WHEN lock_not_available THEN
+        RETURN -1;
+    -- As in diesel_locks_try_acquire.
+    WHEN query_canceled THEN
+        IF clock_timestamp() - statement_timestamp() < '50ms'
+            OR clock_timestamp() - statement_timestamp() + '5ms' >= nullif(current_setting('statement_timeout'), '0')::interval
+        THEN
+            RAISE;
+        END IF;
+        RETURN -1;
+END
+$$;
 
 -- One row, with a lower bound: each later grant has a larger fence, and no deleted slot had a larger fence. A session
 -- that adds or deletes slots locks the row.
@@ -224,7 +243,8 @@ BEGIN
         END IF;
     ELSE
         timeline_us := diesel_locks_timeline_us();
-        now_us := extract(epoch FROM clock_timestamp()) * 1000000;
+        -- Not before the time at which the slot was free, if the clock was set back since.
+        now_us := greatest(now_us, extract(epoch FROM clock_timestamp()) * 1000000);
         -- The fence is larger than those of all existing and all deleted slots.
         UPDATE diesel_locks_slots SET
             token = new_token,

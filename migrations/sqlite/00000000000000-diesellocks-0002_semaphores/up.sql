@@ -18,7 +18,7 @@ CREATE INDEX diesel_locks_slots_expiry ON diesel_locks_slots (name, expires_us);
 -- Registered semaphores. The slots up to their number of permits are not purged.
 CREATE TABLE diesel_locks_semaphores (
     name TEXT NOT NULL PRIMARY KEY,
-    permits INTEGER NOT NULL
+    permits INTEGER NOT NULL CHECK (permits >= 0)
 ) WITHOUT ROWID;
 
 -- One row: no grant so far has a larger fence. All these tables are WITHOUT ROWID, so that an INSERT does not change

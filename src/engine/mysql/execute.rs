@@ -16,16 +16,16 @@ use diesel::result::DatabaseErrorKind;
 use diesel::sql_types::{Binary, Integer};
 
 use crate::Error;
+use crate::engine::Engine;
 use crate::engine::ending;
 use crate::engine::mysql::MysqlEngine;
 use crate::engine::mysql::sql::{
     AnyText, ErrorNumber, KEEP_ERROR_NUMBER, RestoreLimit, RollbackOnTimeout, SetLimit,
 };
-use crate::engine::operations::TransactionBackend;
 use crate::error::classify::mysql::class_of_errno;
 use crate::error::classify::{ErrorClass, classify};
 use crate::link::raw_sql::statement;
-use crate::link::{On, depth};
+use crate::link::{Link, depth};
 use crate::rt::caught;
 
 /// `KILL QUERY`.
@@ -126,7 +126,7 @@ statement! {
     }
 }
 
-impl<C: On<Mysql>> MysqlEngine<'_, C> {
+impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     pub(crate) async fn load<Q, T>(&mut self, query: Q) -> Result<Vec<T>, MysqlError>
     where
         Q: AsQuery<Query: QueryFragment<Mysql> + QueryId + Send> + Send,

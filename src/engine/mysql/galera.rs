@@ -14,7 +14,6 @@ use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Integer};
 use uuid::Uuid;
 
-use crate::engine::active_isolation;
 use crate::engine::ending::{self, START_SAVEPOINT, autocommit_retry};
 use crate::engine::mysql::MysqlEngine;
 use crate::engine::mysql::execute::{GALERA_FOUND, MysqlError};
@@ -23,12 +22,12 @@ use crate::engine::mysql::object_lock_sql::{LOCK_BATCH, literal_of};
 use crate::engine::mysql::session::untracked;
 use crate::engine::mysql::slots::ARRIVAL;
 use crate::engine::mysql::sql::{ANY_SIZE, ANY_SIZE_HINT, BEGIN, ROLLBACK};
-use crate::engine::operations::DrawRequest;
+use crate::engine::sequence_queries::DrawRequest;
 use crate::engine::slot_queries::Key;
 use crate::engine::slots::{AttemptContext, AttemptOutcome, LeaseRequest};
 use crate::error::classify::ErrorClass;
 use crate::link::raw_sql::statement;
-use crate::link::{On, depth};
+use crate::link::{Link, depth};
 use crate::rt::caught;
 use crate::values::lease::RenewalRequest;
 use crate::values::lock_request::{LockOutcome, Request};
@@ -174,7 +173,7 @@ fn transient(request: &Request, acquired: usize) -> &[ObjectId] {
     }
 }
 
-impl<C: On<Mysql>> MysqlEngine<'_, C> {
+impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     /// Returns the cluster to which the server belongs, unless the session knows that there is one writer.
     pub(crate) async fn find_cluster(&mut self) -> Result<Option<Cluster>, Error> {
         match self.get_result(Known {}).await? {
@@ -231,7 +230,7 @@ impl<C: On<Mysql>> MysqlEngine<'_, C> {
     /// Fails in a transaction that this crate has not begun: the client library may not report that another node's transaction
     /// has ended it, so that what follows, and the number or the lock, would be committed apart.
     fn assert_ours(&self) -> Result<(), Error> {
-        match active_isolation::entered(&*self.0) {
+        match depth::started(&*self.0) {
             Some(_) => Ok(()),
             None => Err(Cluster::Galera.refused()),
         }

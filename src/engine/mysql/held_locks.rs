@@ -10,16 +10,17 @@ use diesel::prelude::Queryable;
 use diesel::sql_types::{BigInt, Binary, Nullable, Unsigned};
 
 use crate::Error;
-use crate::engine::clock::Clock;
+use crate::engine::dialect::Dialect;
 use crate::engine::mysql::MysqlEngine;
 use crate::engine::mysql::execute::{Bytes, MysqlError};
 use crate::engine::mysql::object_lock_sql::{NAMED_LOCK, NAMED_LOCK_END};
 use crate::engine::mysql::sql::{ANY_SIZE, ANY_SIZE_HINT, EVERY_ROW};
-use crate::link::On;
+use crate::link::Link;
 use crate::link::raw_sql::statement;
 use crate::values::held_object_lock::{HeldObjectLock, LockSession, LockWaiter, since};
 
-/// The ends of a time of `information_schema` as a number. It is in the time zone of the server's system, as [`Clock::NOW`] is.
+/// Stands before a time of `information_schema`, and [`SYSTEM_TIME_END`] after it. Both convert it from the time zone of the server's
+/// system to microseconds since 1970 UTC, the unit of [`Dialect::NOW`].
 const SYSTEM_TIME: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', CONVERT_TZ(";
 const SYSTEM_TIME_END: &str = ", 'SYSTEM', '+00:00'))";
 
@@ -148,7 +149,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-impl<C: On<Mysql>> MysqlEngine<'_, C> {
+impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     pub(crate) async fn show_held_locks(&mut self) -> Result<Vec<HeldObjectLock>, Error> {
         let rows: Vec<RowLock> = self.load(RowLocks {}).await.map_err(refused)?;
         let shows: Option<i64> = self.get_result(PerformanceSchema {}).await?;

@@ -1,4 +1,4 @@
-//! Migrations, by one session at a time on each node.
+//! What MySQL and MariaDB have of their own in statements, and the migrations, by one session at a time on each node.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
 use crate::Error;
-use crate::engine::migration_runner::{
-    self, BackendMigrations, MigrationFile, Plan, Records, migration_files,
-};
+use crate::engine::dialect::Dialect;
+use crate::engine::migration_runner::{self, MigrationFile, Plan, Records, migration_files};
 use crate::engine::mysql::MysqlEngine;
 use crate::engine::mysql::galera::Cluster;
+use crate::engine::mysql::sql::COMMITTED_AT_ONCE;
 use crate::error::classify::{self, ErrorClass};
 use crate::link::raw_sql::statement;
-use crate::link::{On, depth};
+use crate::link::{Link, depth};
 use crate::rt::{self, backoff, caught};
 
 /// The most steps that migrating takes on Galera, failed ones included, and the longest pause after a failed one.
@@ -23,7 +23,14 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// The smallest pages on which a key may have two columns of 1020 bytes.
 const SMALLEST_PAGES: i64 = 16_384;
 
-impl BackendMigrations for Mysql {
+impl Dialect for Mysql {
+    // Not UNIX_TIMESTAMP, which depends on the session's time zone and jumps with daylight saving time.
+    const NOW: &'static str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+    const GREATEST: &'static str = "GREATEST";
+    const COMMITTED_AT_ONCE: Option<&'static str> = Some(COMMITTED_AT_ONCE);
+    const COUNTS_CHANGED_ROWS: bool = true;
+    const BY_PRIMARY_KEY: &'static str = " FORCE INDEX (PRIMARY)";
+
     const FILES: &'static [MigrationFile] = migration_files!("mysql");
 
     /// Without the columns for indexes that MariaDB alone has.
@@ -48,7 +55,7 @@ impl BackendMigrations for Mysql {
     ];
 
     async fn class_of_failure(
-        conn: &mut impl On<Self>,
+        conn: &mut impl Link<Db = Self>,
         error: &diesel::result::Error,
     ) -> ErrorClass {
         match MysqlEngine(conn).error_number().await {
@@ -86,7 +93,7 @@ statement! {
 const RELEASE_MIGRATION_LOCK: &str =
     "DO RELEASE_LOCK(CONCAT('diesel:', SHA2(COALESCE(DATABASE(), ''), 224)))";
 
-impl<C: On<Mysql>> MysqlEngine<'_, C> {
+impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     pub(crate) async fn run_migrations(&mut self) -> Result<Vec<String>, Error> {
         // DDL would commit it.
         self.assert_no_transaction().await?;

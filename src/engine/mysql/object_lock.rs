@@ -18,7 +18,7 @@ use crate::engine::mysql::session::untracked;
 use crate::engine::mysql::sql::{BEGIN, Session, SessionLevel};
 use crate::engine::tables::Named;
 use crate::error::classify::{ErrorClass, classify};
-use crate::link::{On, depth};
+use crate::link::{Link, depth};
 use crate::rt::{self, backoff, caught};
 use crate::values::lock_request::{LockOutcome, Request};
 use crate::{Error, ObjectId, Wait};
@@ -65,7 +65,7 @@ pub(crate) async fn pause(request: &Request) {
     rt::pause(request.remaining().unwrap_or(pause).min(pause)).await;
 }
 
-impl<C: On<Mysql>> MysqlEngine<'_, C> {
+impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     pub(crate) async fn begin_on_server(
         &mut self,
         request: &Request,
@@ -162,7 +162,7 @@ struct Acquisition<'a, 'c, C> {
     acquired: usize,
 }
 
-impl<'a, 'c, C: On<Mysql>> Acquisition<'a, 'c, C> {
+impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
     fn new(engine: &'a mut MysqlEngine<'c, C>, request: &'a Request) -> Self {
         Self {
             engine,

@@ -9,16 +9,16 @@ use diesel::result::DatabaseErrorKind;
 use diesel::sql_types::{BigInt, Binary};
 use diesel::{ExpressionMethods, QueryDsl};
 
-use crate::engine::clock::expression;
+use crate::engine::dialect::expression;
 use crate::engine::ending;
 use crate::engine::mysql::MysqlEngine;
 use crate::engine::mysql::execute::MysqlError;
 use crate::engine::mysql::object_lock_sql::{AcquireNamedLock, ReleaseNamedLock};
 use crate::engine::mysql::sql::{WRITER_UNKNOWN, WriterUnknown};
-use crate::engine::operations::DrawRequest;
+use crate::engine::sequence_queries::DrawRequest;
 use crate::engine::tables::{Name, Named, diesel_locks_sequences};
 use crate::link::raw_sql::statement;
-use crate::link::{On, depth};
+use crate::link::{Link, depth};
 use crate::rt::{caught, lock};
 use crate::{Error, Sequence};
 
@@ -70,7 +70,7 @@ statement! {
     }
 }
 
-impl<C: On<Mysql>> MysqlEngine<'_, C> {
+impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     pub(crate) async fn draw_on_server(
         &mut self,
         draw: &DrawRequest<'_>,

@@ -8,14 +8,14 @@ use diesel::mysql::Mysql;
 use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Nullable};
 
-use crate::engine::active_isolation::{self, StartedTransaction};
 use crate::engine::ending;
 use crate::engine::mysql::MysqlEngine;
 use crate::engine::mysql::sql::{self, IN_TRANSACTION, Session, SessionState};
 use crate::error::classify::mysql::is_transaction_in_progress;
 use crate::error::classify::{ErrorClass, classify};
+use crate::link::Link;
+use crate::link::depth::{self, StartedTransaction};
 use crate::link::raw_sql::statement;
-use crate::link::{On, depth};
 use crate::rt::caught;
 use crate::{Error, IsolationLevel};
 
@@ -28,7 +28,7 @@ statement! {
     |self| { "SELECT @@autocommit, "; {IN_TRANSACTION} }
 }
 
-impl<C: On<Mysql>> MysqlEngine<'_, C> {
+impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     /// Runs a statement that returns no rows until it succeeds, because `KILL QUERY` or a time limit may end it. After too many
     /// failures the connection is marked as broken: a pool discards it, and the server ends the session.
     pub(crate) async fn restore(
@@ -137,7 +137,7 @@ impl<C: On<Mysql>> MysqlEngine<'_, C> {
         &self,
         resource: impl FnOnce() -> String,
     ) -> Result<bool, Error> {
-        match active_isolation::entered(&*self.0) {
+        match depth::started(&*self.0) {
             None | Some(StartedTransaction(None)) => Ok(true),
             Some(StartedTransaction(Some(IsolationLevel::ReadCommitted))) => Ok(false),
             Some(StartedTransaction(Some(level))) => Err(unsuitable(resource(), level.sql())),
@@ -168,7 +168,7 @@ impl<C: On<Mysql>> MysqlEngine<'_, C> {
         &mut self,
         reported: Option<i64>,
     ) -> Result<(), Error> {
-        if active_isolation::entered(&*self.0).is_some() || reported == Some(1) {
+        if depth::started(&*self.0).is_some() || reported == Some(1) {
             return Ok(());
         }
         if reported.is_some() {

@@ -8,8 +8,7 @@ use diesel::mysql::Mysql;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::{BigInt, Integer, Text};
 
-use crate::engine::active_isolation::{self, StartedTransaction};
-use crate::engine::clock::Clock;
+use crate::engine::dialect::Dialect;
 use crate::engine::ending::autocommit_retry;
 use crate::engine::mysql::MysqlEngine;
 use crate::engine::mysql::sql::{
@@ -17,8 +16,9 @@ use crate::engine::mysql::sql::{
 };
 use crate::engine::slot_queries::{Release, ReleaseUnused};
 use crate::engine::slots::{self, ReleaseKind};
+use crate::link::Link;
+use crate::link::depth::{self, StartedTransaction};
 use crate::link::raw_sql::{push, statement};
-use crate::link::{On, depth};
 use crate::rt;
 use crate::values::lease::{RenewalRequest, RenewalResult};
 use crate::{Error, IsolationLevel};
@@ -115,7 +115,7 @@ pub(crate) fn parts(leases: &[RenewalRequest]) -> impl Iterator<Item = &[Renewal
     leases.chunks(RENEWAL_BATCH)
 }
 
-impl<C: On<Mysql>> MysqlEngine<'_, C> {
+impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     /// After a statement that has not found all of these leases: waits, but not longer than this, for grants that this node of
     /// a cluster has not received yet. In a transaction that reads from a snapshot, which would not show them, it does nothing.
     pub(crate) async fn await_grants(
@@ -124,9 +124,7 @@ impl<C: On<Mysql>> MysqlEngine<'_, C> {
         limit: Duration,
     ) -> Result<Found, Error> {
         let read_committed = StartedTransaction(Some(IsolationLevel::ReadCommitted));
-        if depth::depth(self.0.status())? > 0
-            && active_isolation::entered(&*self.0) != Some(read_committed)
-        {
+        if depth::depth(self.0.status())? > 0 && depth::started(&*self.0) != Some(read_committed) {
             return Ok(Found::default());
         }
         let json = RenewalRequest::as_json(leases);

@@ -9,7 +9,7 @@ use diesel::mysql::Mysql;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::{BigInt, Binary, Integer};
 
-use crate::engine::clock::Clock;
+use crate::engine::dialect::Dialect;
 use crate::engine::ending::autocommit_retry;
 use crate::engine::mysql::MysqlEngine;
 use crate::engine::mysql::execute::{MysqlError, unless_ended};
@@ -22,7 +22,7 @@ use crate::engine::slots::{AttemptContext, AttemptOutcome, Grant, LeaseRequest};
 use crate::engine::tables::Named;
 use crate::error::classify::ErrorClass;
 use crate::link::raw_sql::{push, statement};
-use crate::link::{On, depth};
+use crate::link::{Link, depth};
 use crate::values::fence;
 use crate::{Error, Semaphore, Wait};
 
@@ -104,7 +104,7 @@ fn unless_locked(executed: Result<usize, MysqlError>) -> Result<usize, MysqlErro
     }
 }
 
-impl<C: On<Mysql>> MysqlEngine<'_, C> {
+impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     pub(crate) async fn try_once(
         &mut self,
         request: &LeaseRequest<'_>,
@@ -120,6 +120,10 @@ impl<C: On<Mysql>> MysqlEngine<'_, C> {
         }
         let refusal = found.refusal(request.semaphore, context);
         let Some(&(number, last)) = found.free.first() else {
+            // Without candidates nothing was searched: autocommit is checked here.
+            if !context.in_transaction && context.candidates.as_ref().is_some_and(Vec::is_empty) {
+                self.ensure_commits().await?;
+            }
             return Ok(refusal);
         };
         let lease_on = |number: i32, last: i64| {

@@ -5,18 +5,18 @@ use std::time::Duration;
 use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Binary, Integer};
 
-use crate::engine::clock::Clock;
+use crate::engine::dialect::Dialect;
 use crate::engine::ending::autocommit_retry;
 use crate::engine::mysql::MysqlEngine;
 use crate::engine::mysql::execute::{MysqlError, assert_read};
 use crate::engine::mysql::sql::{
     ANY_JOIN, ANY_JOIN_HINT, AS_AN_UPDATE, BEGIN, LIMIT_HINT, UNLESS_TABLE_LOCKED,
 };
-use crate::engine::operations::SemaphoreBackend;
 use crate::engine::slot_queries;
+use crate::engine::slots::SemaphoreBackend;
 use crate::engine::slots::{BATCH_SIZE, BatchOutcome, RaiseOutcome, slots_to_add, slots_to_delete};
 use crate::engine::tables::{FENCES, Named, SLOTS, assert_changed};
-use crate::link::On;
+use crate::link::Link;
 use crate::link::raw_sql::statement;
 use crate::values::fence;
 use crate::{Error, Semaphore};
@@ -50,7 +50,7 @@ statement! {
     }
 }
 
-impl<C: On<Mysql>> MysqlEngine<'_, C> {
+impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     pub(crate) async fn store_permits(
         &mut self,
         semaphore: &Semaphore,

@@ -8,7 +8,7 @@ use diesel::mysql::Mysql;
 use diesel::query_builder::AstPass;
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 
-use crate::engine::clock::Clock;
+use crate::engine::dialect::Dialect;
 use crate::engine::mysql::MysqlEngine;
 use crate::engine::mysql::execute::{MysqlError, unless_ended};
 use crate::engine::mysql::sql::{
@@ -19,12 +19,12 @@ use crate::engine::slots::{AttemptContext, AttemptOutcome, classify_refusal, low
 use crate::error::classify::ErrorClass;
 use crate::error::limits::FEW_SLOTS;
 use crate::link::raw_sql::{push, statement};
-use crate::link::{On, depth};
+use crate::link::{Link, depth};
 use crate::rt::backoff;
 use crate::{Error, Semaphore};
 
 /// How many searches may be ended by their time limit although no session has the table locked.
-const MAX_SLOW_SEARCHES: u32 = 5;
+pub(crate) const MAX_SLOW_SEARCHES: u32 = 5;
 
 /// Pushes the sum of three flags: see [`Candidates::note`].
 fn push_flags(out: &mut AstPass<'_, '_, Mysql>) {
@@ -186,7 +186,7 @@ impl Candidates {
     }
 }
 
-impl<C: On<Mysql>> MysqlEngine<'_, C> {
+impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     /// Finds free slots without locking. Puts the thread's preferred slot first, or a random one, so that sessions that
     /// search at the same time try different slots.
     async fn find_free(
@@ -224,6 +224,7 @@ impl<C: On<Mysql>> MysqlEngine<'_, C> {
                     found.free.extend(number.zip(fence));
                 }
             }
+            Some(open) if open.is_empty() => {}
             Some(open) => {
                 // Read before the slots. A grant committed between the two reads is concurrent with this one, so their
                 // fences need no order.

@@ -12,7 +12,7 @@ use diesel::prelude::QueryDsl;
 use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable};
 
-use crate::engine::clock::Clock;
+use crate::engine::dialect::Dialect;
 use crate::engine::ending::autocommit_retry;
 use crate::engine::literal;
 use crate::engine::mysql::MysqlEngine;
@@ -21,21 +21,22 @@ use crate::engine::mysql::execute::{
 };
 use crate::engine::mysql::galera::{Cluster, unless_galera};
 use crate::engine::mysql::slot_batches::parts;
+use crate::engine::mysql::slot_search::MAX_SLOW_SEARCHES;
 use crate::engine::mysql::sql::{
     BEGIN, EVERY_ROW, IN_TRANSACTION, LIMIT_HINT, UNLESS_TABLE_LOCKED, WRITER_UNKNOWN, limit_hint,
 };
-use crate::engine::operations::SemaphoreBackend;
 use crate::engine::slot_queries::{
     self, Key, Release, ReleaseUnused, Renew, Unexpired, UpdateSlot,
 };
+use crate::engine::slots::SemaphoreBackend;
 use crate::engine::slots::{
     AttemptContext, AttemptOutcome, BatchOutcome, Expiry, HeldRow, HeldSlot, LeaseRequest,
-    RaiseOutcome, ReleaseKind, SemaphoreRow,
+    RaiseOutcome, RegisteredPermits, ReleaseKind, SemaphoreRow,
 };
 use crate::engine::tables::{Named, diesel_locks_slots as slots, in_range};
 use crate::error::classify::ErrorClass;
 use crate::link::raw_sql::statement;
-use crate::link::{On, depth};
+use crate::link::{Link, depth};
 use crate::rt::caught;
 use crate::values::lease::{RenewalRequest, RenewalResult};
 use crate::values::list_options::ListRequest;
@@ -68,6 +69,13 @@ statement! {
         " ORDER BY number"; {EVERY_ROW};
     }
 
+    /// The registered number of permits. Fails as [`HeldNowait`] does.
+    ReadPermits<'a> { name: &'a [u8] } -> Integer,
+    |self| {
+        {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT};
+        "permits FROM diesel_locks_semaphores WHERE name = ", Binary = self.name;
+    }
+
     /// Reads the semaphore's first slot. Fails as [`HeldNowait`] does, or after a longer time.
     ReadFirstSlot<'a, const SLOWLY: bool> { name: &'a [u8] } -> (BigInt, BigInt, BigInt, BigInt),
     |self| {
@@ -87,10 +95,23 @@ statement! {
 }
 
 #[async_trait]
-impl<C: On<Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
+impl<C: Link<Db = Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
     async fn database_id(&mut self) -> Result<Option<String>, Error> {
         let (first, second): (i64, i64) = self.get_result(Database {}).await?;
         Ok(Some(format!("mysql {first} {second}")))
+    }
+
+    async fn registered_permits(&mut self, name: &str) -> Result<RegisteredPermits, Error> {
+        let name = name.as_bytes();
+        // On MySQL the limit also ends a statement that is slow, as on a busy server.
+        for _ in 0..MAX_SLOW_SEARCHES {
+            let read = || ReadPermits { name };
+            let permits = autocommit_retry!(self.0, unless_ended(self.get_optional(read()).await))?;
+            if let Some(permits) = permits {
+                return Ok(permits.map_or(RegisteredPermits::Missing, RegisteredPermits::Number));
+            }
+        }
+        Ok(RegisteredPermits::TableLocked)
     }
 
     async fn try_lease(
@@ -321,7 +342,7 @@ impl<C: On<Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
     }
 }
 
-impl<C: On<Mysql>> MysqlEngine<'_, C> {
+impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     async fn pin_on_server(&mut self, slot: &Slot) -> Result<bool, Error> {
         let key = Key::of(slot, true);
         let pin: Option<(_, i64)> = self.get_optional(Pin { key }).await?;
@@ -357,7 +378,7 @@ impl<C: On<Mysql>> MysqlEngine<'_, C> {
                 changed = autocommit_retry!(self.0, self.update_once(set, slot, expiry).await)?;
             }
         }
-        // Asks for the reason: a statement with the condition `Clock::COMMITTED_AT_ONCE` changes nothing that would not be
+        // Asks for the reason: a statement with the condition `Dialect::COMMITTED_AT_ONCE` changes nothing that would not be
         // committed. Not after the first of two statements, whose lease may have expired.
         if changed == 0 && expiry == Expiry::IncludeExpired {
             self.ensure_commits().await?;

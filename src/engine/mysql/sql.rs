@@ -8,18 +8,9 @@ use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
 use crate::TransactionOptions;
-use crate::engine::clock::{Clock, expression};
+use crate::engine::dialect::expression;
 use crate::link::raw_sql::statement;
 use crate::values::transaction_options::Access;
-
-impl Clock for Mysql {
-    // Not UNIX_TIMESTAMP, which depends on the session's time zone and jumps with daylight saving time.
-    const NOW: &'static str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
-    const GREATEST: &'static str = "GREATEST";
-    const COMMITTED_AT_ONCE: Option<&'static str> = Some(COMMITTED_AT_ONCE);
-    const COUNTS_CHANGED_ROWS: bool = true;
-    const BY_PRIMARY_KEY: &'static str = " FORCE INDEX (PRIMARY)";
-}
 
 /// MySQL does not report a transaction that the application has begun by its own SQL.
 pub(crate) const COMMITTED_AT_ONCE: &str =

@@ -12,14 +12,14 @@ use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
 
 use crate::Error;
-use crate::engine::clock::Clock;
+use crate::engine::dialect::Dialect;
 use crate::engine::ending::autocommit_retry;
 use crate::engine::literal::read_from_postgres;
 use crate::engine::postgres::slots::{Nowait, end_nowait};
 use crate::engine::postgres::{begin, sql};
 use crate::engine::tables::diesel_locks_objects::{self, dsl};
 use crate::link::raw_sql::statement;
-use crate::link::{On, depth};
+use crate::link::{Link, depth};
 use crate::values::held_object_lock::{HeldObjectLock, LockSession, LockWaiter, since};
 
 /// In the query of each session that waits for an object lock.
@@ -116,7 +116,9 @@ impl ServerLock {
     }
 }
 
-pub(crate) async fn held_locks(conn: &mut impl On<Pg>) -> Result<Vec<HeldObjectLock>, Error> {
+pub(crate) async fn held_locks(
+    conn: &mut impl Link<Db = Pg>,
+) -> Result<Vec<HeldObjectLock>, Error> {
     if depth::depth(conn.status())? > 0 {
         conn.batch(FORGET_SESSIONS).await?;
     }
@@ -138,7 +140,10 @@ fn key(lock: &ServerLock) -> Option<i32> {
 
 /// The ids of keys that are committed. Returns `None` while another session has locked the whole table. The savepoint is rolled
 /// back, so that an open transaction keeps its `lock_timeout` and no lock on the table.
-async fn ids(conn: &mut impl On<Pg>, keys: &[i32]) -> Result<Option<HashMap<i32, String>>, Error> {
+async fn ids(
+    conn: &mut impl Link<Db = Pg>,
+    keys: &[i32],
+) -> Result<Option<HashMap<i32, String>>, Error> {
     let own_transaction = depth::depth(conn.status())? == 0;
     if own_transaction {
         begin(conn, &sql::BEGIN).await?;

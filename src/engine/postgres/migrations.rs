@@ -1,21 +1,25 @@
-//! Migrations, by one session at a time. Raw SQL here, because Diesel has no tables of the catalog.
+//! What PostgreSQL has of its own in statements, and the migrations, by one session at a time. Raw SQL here, because Diesel has no
+//! tables of the catalog.
 
 use diesel::dsl::select;
 use diesel::pg::Pg;
 use diesel::sql_types::{Bool, Nullable, Text};
 
 use crate::Error;
-use crate::engine::migration_runner::{
-    self, BackendMigrations, MigrationFile, Plan, Records, migration_files,
-};
+use crate::engine::dialect::Dialect;
+use crate::engine::migration_runner::{self, MigrationFile, Plan, Records, migration_files};
 use crate::engine::postgres::{begin, sql};
 use crate::error::classify::RequiredPrivilege;
 use crate::link::raw_sql::statement;
-use crate::link::{self, On};
+use crate::link::{self, Link};
 
 const TO_CREATE: RequiredPrivilege = migration_runner::to_create_in("the schema");
 
-impl BackendMigrations for Pg {
+impl Dialect for Pg {
+    const NOW: &'static str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+    const GREATEST: &'static str = "greatest";
+    const STALE_INDEX_ENTRIES: bool = true;
+
     const FILES: &'static [MigrationFile] = migration_files!("postgres");
 
     const PARTS: &'static [&'static str] = &[
@@ -35,6 +39,7 @@ impl BackendMigrations for Pg {
         "diesel_locks_slots.hold_until_us bigint",
         "diesel_locks_semaphores.name character varying(1020)",
         "diesel_locks_semaphores.permits integer",
+        "diesel_locks_permits(semaphore text) integer",
         "diesel_locks_fences.id integer",
         "diesel_locks_fences.fence bigint",
         "diesel_locks_timeline_us() bigint",
@@ -79,7 +84,7 @@ statement! {
     }
 }
 
-pub(crate) async fn migrate(conn: &mut impl On<Pg>) -> Result<Vec<String>, Error> {
+pub(crate) async fn migrate(conn: &mut impl Link<Db = Pg>) -> Result<Vec<String>, Error> {
     let version: String = conn.get_result(select(sql::version())).await?;
     if let Some(cluster) = cluster_of(&version) {
         let hint = "use PostgreSQL";
@@ -92,7 +97,7 @@ pub(crate) async fn migrate(conn: &mut impl On<Pg>) -> Result<Vec<String>, Error
     link::end(conn, ran).await
 }
 
-async fn run_pending(conn: &mut impl On<Pg>) -> Result<Vec<String>, Error> {
+async fn run_pending(conn: &mut impl Link<Db = Pg>) -> Result<Vec<String>, Error> {
     if plan(conn).await?.0.pending.is_empty() {
         return Ok(Vec::new());
     }
@@ -107,14 +112,14 @@ async fn run_pending(conn: &mut impl On<Pg>) -> Result<Vec<String>, Error> {
 }
 
 /// What there is to do; whether the user may create tables, `None` if the `search_path` has no schema that exists.
-async fn plan(conn: &mut impl On<Pg>) -> Result<(Plan, Option<bool>), Error> {
+async fn plan(conn: &mut impl Link<Db = Pg>) -> Result<(Plan, Option<bool>), Error> {
     match plan_once(conn).await {
         Err(Error::DifferentTables { .. }) => plan_once(conn).await,
         plan => plan,
     }
 }
 
-async fn plan_once(conn: &mut impl On<Pg>) -> Result<(Plan, Option<bool>), Error> {
+async fn plan_once(conn: &mut impl Link<Db = Pg>) -> Result<(Plan, Option<bool>), Error> {
     let (may_read, may_create) = conn.get_result(EnterSchema {}).await?;
     let records = match may_read {
         Some(true) => Records::Readable,

@@ -12,7 +12,7 @@ use crate::engine::slot_queries::{by_key, lock_fence_floor};
 use crate::engine::slots::Expiry;
 use crate::engine::tables::{FENCES, Named, SLOTS, diesel_locks_slots as slots, protected};
 use crate::error::classify::{ErrorClass, classify};
-use crate::link::On;
+use crate::link::Link;
 use crate::link::raw_sql::statement;
 use crate::{Error, Slot};
 
@@ -36,7 +36,7 @@ statement! {
 
 /// Fails if nothing was found because no row of the table is visible.
 pub(crate) async fn ensure_visible(
-    conn: &mut impl On<Pg>,
+    conn: &mut impl Link<Db = Pg>,
     table: &'static str,
     is_found: bool,
 ) -> Result<(), Error> {
@@ -52,7 +52,7 @@ pub(crate) async fn ensure_visible(
 /// The number of changed rows. Fails if it is 0 although the slot has this token. Does not ask after the first of two
 /// statements, whose lease may have expired.
 pub(crate) async fn ensure_changed(
-    conn: &mut impl On<Pg>,
+    conn: &mut impl Link<Db = Pg>,
     slot: &Slot,
     expiry: Expiry,
     changed: usize,
@@ -71,7 +71,7 @@ pub(crate) async fn ensure_changed(
 
 /// Fails if the row of `diesel_locks_fences` is visible and can't be locked, but no session has locked it. Called outside a
 /// transaction.
-pub(crate) async fn ensure_floor_is_lockable(conn: &mut impl On<Pg>) -> Result<(), Error> {
+pub(crate) async fn ensure_floor_is_lockable(conn: &mut impl Link<Db = Pg>) -> Result<(), Error> {
     if !is_active(conn, FENCES).await? {
         return Ok(());
     }
@@ -83,7 +83,7 @@ pub(crate) async fn ensure_floor_is_lockable(conn: &mut impl On<Pg>) -> Result<(
 
 /// Fails if the slot is visible and can't be locked, but no session has locked it; and if no slot is visible.
 pub(crate) async fn ensure_slot_is_lockable(
-    conn: &mut impl On<Pg>,
+    conn: &mut impl Link<Db = Pg>,
     slot: Option<(String, i32)>,
 ) -> Result<(), Error> {
     let Some((name, number)) = slot else {
@@ -97,14 +97,14 @@ pub(crate) async fn ensure_slot_is_lockable(
     end_visible(conn, begun, SLOTS, hidden).await
 }
 
-async fn is_active(conn: &mut impl On<Pg>, table: &'static str) -> Result<bool, Error> {
+async fn is_active(conn: &mut impl Link<Db = Pg>, table: &'static str) -> Result<bool, Error> {
     let active = || diesel::select(row_security_active(table));
     autocommit_retry!(conn, conn.get_result(active()).await)
 }
 
 /// [`end_nowait`], which fails if the row is hidden, and not if another session has locked it.
 async fn end_visible(
-    conn: &mut impl On<Pg>,
+    conn: &mut impl Link<Db = Pg>,
     begun: Nowait,
     table: &'static str,
     hidden: QueryResult<bool>,
@@ -120,7 +120,7 @@ async fn end_visible(
 }
 
 async fn is_hidden_from_locks(
-    conn: &mut impl On<Pg>,
+    conn: &mut impl Link<Db = Pg>,
     name: &str,
     number: i32,
 ) -> QueryResult<bool> {

@@ -11,27 +11,21 @@ use diesel::prelude::{ExpressionMethods, QueryDsl};
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::sql_types::{Array, BigInt, Binary, Bool, Integer, Nullable, Text};
 
-use crate::engine::clock::{Clock, DbNow, LeaseRemaining};
+use crate::engine::dialect::{DbNow, Dialect, LeaseRemaining};
 use crate::engine::ending::autocommit_retry;
-use crate::engine::operations::SemaphoreBackend;
 use crate::engine::postgres::{PostgresEngine, begin, is_own_lock_timeout, sql};
 use crate::engine::slot_queries::{self, Key, Release, ReleaseUnused, Unexpired, lock_fence_floor};
+use crate::engine::slots::SemaphoreBackend;
 use crate::engine::slots::{
     BATCH_SIZE, BatchOutcome, Grant, LeaseRequest, RaiseOutcome, slots_to_add, slots_to_delete,
 };
 use crate::engine::tables::{FENCES, Named, SLOTS, assert_changed, diesel_locks_slots as slots};
 use crate::error::limits::FEW_SLOTS;
 use crate::link::raw_sql::{push, statement};
-use crate::link::{self, On};
+use crate::link::{self, Link};
 use crate::values::fence::{self, NUMBER_BITS, UNIT_US};
 use crate::values::lease::RenewalRequest;
 use crate::{Error, Semaphore};
-
-impl Clock for Pg {
-    const NOW: &'static str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
-    const GREATEST: &'static str = "greatest";
-    const STALE_INDEX_ENTRIES: bool = true;
-}
 
 // The functions of the migration contain these numbers.
 const _: () = assert!(UNIT_US == 64 && NUMBER_BITS == 17 && FEW_SLOTS == 100);
@@ -56,6 +50,8 @@ pub(crate) struct SlotFilter<'a> {
     reason = "a record for them would cost more at each call"
 )]
 extern "SQL" {
+    /// The registered number of permits; [`TABLE_LOCKED`] if another session has the table locked.
+    fn diesel_locks_permits(semaphore: Text) -> Nullable<Integer>;
     /// The time by which fences on this server are ahead of its clock.
     fn diesel_locks_timeline_us() -> BigInt;
     /// Leases a free slot, or locks one if `token` is `NULL`. Returns a number that [`decode`] reads.
@@ -84,7 +80,7 @@ extern "SQL" {
 }
 
 pub(crate) async fn acquire_slot(
-    conn: &mut impl On<Pg>,
+    conn: &mut impl Link<Db = Pg>,
     request: Option<&LeaseRequest<'_>>,
     filter: &SlotFilter<'_>,
 ) -> QueryResult<i64> {
@@ -107,7 +103,7 @@ pub(crate) async fn acquire_slot(
 }
 
 pub(crate) async fn acquire_slot_in_transaction(
-    conn: &mut impl On<Pg>,
+    conn: &mut impl Link<Db = Pg>,
     request: &LeaseRequest<'_>,
     filter: &SlotFilter<'_>,
 ) -> QueryResult<i64> {
@@ -292,7 +288,7 @@ statement! {
 }
 
 pub(crate) async fn add_slots(
-    conn: &mut impl On<Pg>,
+    conn: &mut impl Link<Db = Pg>,
     semaphore: &Semaphore,
     block: bool,
 ) -> QueryResult<BatchOutcome> {
@@ -323,24 +319,27 @@ pub(crate) async fn add_slots(
     })
 }
 
-pub(crate) async fn floor_is_locked(conn: &mut impl On<Pg>) -> QueryResult<bool> {
+pub(crate) async fn floor_is_locked(conn: &mut impl Link<Db = Pg>) -> QueryResult<bool> {
     let free: Option<i64> = conn.get_optional(lock_fence_floor().skip_locked()).await?;
     Ok(free.is_none() && floor_exists(conn).await?)
 }
 
-async fn floor_exists(conn: &mut impl On<Pg>) -> QueryResult<bool> {
+async fn floor_exists(conn: &mut impl Link<Db = Pg>) -> QueryResult<bool> {
     let floor: Option<i64> = conn.get_optional(slot_queries::fence_floor()).await?;
     Ok(floor.is_some())
 }
 
-pub(crate) async fn largest_fence(conn: &mut impl On<Pg>) -> QueryResult<i64> {
+pub(crate) async fn largest_fence(conn: &mut impl Link<Db = Pg>) -> QueryResult<i64> {
     let last: Option<i64> = conn.get_result(slot_queries::last_fence()).await?;
     let clock = select((DbNow {}, diesel_locks_timeline_us()));
     let (now_us, timeline_us): (i64, i64) = conn.get_result(clock).await?;
     Ok(last.unwrap_or(0).max(fence::at(now_us + timeline_us)))
 }
 
-pub(crate) async fn raise(conn: &mut impl On<Pg>, by: Duration) -> QueryResult<RaiseOutcome> {
+pub(crate) async fn raise(
+    conn: &mut impl Link<Db = Pg>,
+    by: Duration,
+) -> QueryResult<RaiseOutcome> {
     let Some(floor) = conn.get_optional(lock_fence_floor()).await? else {
         return Ok(RaiseOutcome::NoFenceFloor);
     };
@@ -355,7 +354,7 @@ pub(crate) async fn raise(conn: &mut impl On<Pg>, by: Duration) -> QueryResult<R
     Ok(RaiseOutcome::RaisedTo(raised))
 }
 
-pub(crate) async fn purge(conn: &mut impl On<Pg>, age_us: i64) -> Result<usize, Error> {
+pub(crate) async fn purge(conn: &mut impl Link<Db = Pg>, age_us: i64) -> Result<usize, Error> {
     let semaphores: Vec<(String, Option<i32>)> =
         autocommit_retry!(conn, conn.load(slot_queries::registered()).await)?;
     let mut purged = 0;
@@ -375,7 +374,7 @@ pub(crate) async fn purge(conn: &mut impl On<Pg>, age_us: i64) -> Result<usize, 
 
 /// Returns how many slots were deleted, or `None` when the row of `diesel_locks_fences` is missing.
 async fn delete_last(
-    conn: &mut impl On<Pg>,
+    conn: &mut impl Link<Db = Pg>,
     name: Named<'_>,
     age_us: i64,
     permits: i32,

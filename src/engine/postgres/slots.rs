@@ -5,19 +5,19 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use diesel::QueryResult;
+use diesel::dsl::select;
 use diesel::pg::Pg;
 use diesel::prelude::{ExpressionMethods, QueryDsl};
 
 use crate::engine::ending::autocommit_retry;
 use crate::engine::literal;
-use crate::engine::operations::SemaphoreBackend;
 use crate::engine::postgres::protection::{
     ensure_changed, ensure_floor_is_lockable, ensure_slot_is_lockable, ensure_visible,
 };
 use crate::engine::postgres::slot_sql::{
     self, Acquired, Asked, LOCK_TIMEOUT, ReleaseBatch, ReleaseUnusedBatch, RenewBatch,
-    UnexpiredAsync, acquire_slot, acquire_slot_in_transaction, add_slots, floor_is_locked,
-    largest_fence, purge, raise,
+    UnexpiredAsync, acquire_slot, acquire_slot_in_transaction, add_slots, diesel_locks_permits,
+    floor_is_locked, largest_fence, purge, raise,
 };
 use crate::engine::postgres::{
     PostgresEngine, begin, is_own_lock_timeout, sql, unsuitable_isolation,
@@ -26,15 +26,17 @@ use crate::engine::slot_queries::{
     self, FENCE_ROW_ID, Key, Release, ReleaseUnused, Renew, Unexpired, UpdateSlot, held_numbers,
     list_held, list_semaphores, update_slot,
 };
+use crate::engine::slots::SemaphoreBackend;
 use crate::engine::slots::{
     AttemptContext, AttemptOutcome, BatchOutcome, Expiry, HeldRow, HeldSlot, LeaseRequest,
-    RaiseOutcome, ReleaseKind, SemaphoreRow, classify_refusal, lowest_grantable, renewed,
+    RaiseOutcome, RegisteredPermits, ReleaseKind, SemaphoreRow, classify_refusal, lowest_grantable,
+    renewed,
 };
 use crate::engine::tables::{
     FENCES, Named, SEMAPHORES, SLOTS, assert_changed, diesel_locks_fences as fences,
     diesel_locks_semaphores as semaphores, diesel_locks_slots as slots, in_range,
 };
-use crate::link::{self, On, depth};
+use crate::link::{self, Link, depth};
 use crate::rt::backoff;
 use crate::values::lease::{RenewalRequest, RenewalResult};
 use crate::values::list_options::ListRequest;
@@ -42,11 +44,22 @@ use crate::values::slot::{FirstSlot, SlotTimes};
 use crate::{Error, Semaphore, Slot};
 
 #[async_trait]
-impl<C: On<Pg>> SemaphoreBackend for PostgresEngine<'_, C> {
+impl<C: Link<Db = Pg>> SemaphoreBackend for PostgresEngine<'_, C> {
     async fn database_id(&mut self) -> Result<Option<String>, Error> {
         let (name, table, started): (String, i64, i64) =
             autocommit_retry!(self.0, self.0.get_result(slot_sql::Database {}).await)?;
         Ok(Some(format!("postgres {name} {table} {started}")))
+    }
+
+    async fn registered_permits(&mut self, name: &str) -> Result<RegisteredPermits, Error> {
+        let read = || select(diesel_locks_permits(name));
+        let permits: Option<i32> = autocommit_retry!(self.0, self.0.get_result(read()).await)?;
+        ensure_visible(self.0, SEMAPHORES, permits.is_some()).await?;
+        Ok(match permits {
+            Some(..=-1) => RegisteredPermits::TableLocked,
+            Some(permits) => RegisteredPermits::Number(permits),
+            None => RegisteredPermits::Missing,
+        })
     }
 
     async fn try_lease(
@@ -298,7 +311,7 @@ pub(crate) struct Nowait {
 }
 
 /// Begins a transaction or savepoint, in which queries fail instead of waiting while another session has the table locked.
-pub(crate) async fn begin_nowait(conn: &mut impl On<Pg>) -> Result<Nowait, Error> {
+pub(crate) async fn begin_nowait(conn: &mut impl Link<Db = Pg>) -> Result<Nowait, Error> {
     let own_transaction = depth::depth(conn.status())? == 0;
     if own_transaction {
         begin(conn, &slot_sql::BEGIN_NOWAIT).await?;
@@ -314,7 +327,7 @@ pub(crate) async fn begin_nowait(conn: &mut impl On<Pg>) -> Result<Nowait, Error
 
 /// Rolls back what [`begin_nowait`] has begun. Returns `None` if another session has the table locked.
 pub(crate) async fn end_nowait<T>(
-    conn: &mut impl On<Pg>,
+    conn: &mut impl Link<Db = Pg>,
     begun: Nowait,
     rows: QueryResult<T>,
 ) -> Result<Option<T>, Error> {
@@ -332,7 +345,7 @@ pub(crate) async fn end_nowait<T>(
     Ok(rows)
 }
 
-async fn look(conn: &mut impl On<Pg>, semaphore: &Semaphore) -> QueryResult<Vec<i32>> {
+async fn look(conn: &mut impl Link<Db = Pg>, semaphore: &Semaphore) -> QueryResult<Vec<i32>> {
     let name = Named(semaphore.name());
     let slots: i64 = conn.get_result(slot_queries::count_slots(name)).await?;
     // Without those that a session has locked to acquire them or to renew an expired lease. Shared locks, of other

@@ -10,16 +10,17 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 use diesel::sqlite::Sqlite;
 
-use crate::engine::clock::{Clock, DbNow, LeaseRemaining};
+use crate::engine::dialect::{DbNow, Dialect, LeaseRemaining};
 use crate::engine::literal;
-use crate::engine::operations::SemaphoreBackend;
 use crate::engine::slot_queries::{
     self, Key, Lease, Release, ReleaseUnused, Renew, held_slots, insert_fence_floor, list_held,
     list_semaphores, registered, set_fence_floor, update_slot,
 };
+use crate::engine::slots::SemaphoreBackend;
 use crate::engine::slots::{
     AttemptContext, AttemptOutcome, BatchOutcome, Expiry, Grant, HeldRow, HeldSlot, LeaseRequest,
-    RaiseOutcome, ReleaseKind, SemaphoreRow, classify_refusal, lowest_grantable, renewed,
+    RaiseOutcome, RegisteredPermits, ReleaseKind, SemaphoreRow, classify_refusal, lowest_grantable,
+    renewed,
 };
 use crate::engine::sqlite::write_lock::{
     Deadline, acquire_write_lock, begin_change, ensure_writer,
@@ -27,7 +28,7 @@ use crate::engine::sqlite::write_lock::{
 use crate::engine::sqlite::{SqliteEngine, end};
 use crate::engine::tables::{Named, SLOTS, assert_changed, diesel_locks_slots as slots, in_range};
 use crate::link::raw_sql::{push, statement};
-use crate::link::{On, depth};
+use crate::link::{Link, depth};
 use crate::values::fence;
 use crate::values::lease::{RenewalRequest, RenewalResult};
 use crate::values::list_options::ListRequest;
@@ -48,7 +49,7 @@ macro_rules! write {
 }
 
 #[async_trait]
-impl<C: On<Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
+impl<C: Link<Db = Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
     fn clock_resolution(&self) -> Duration {
         Duration::from_millis(1)
     }
@@ -56,6 +57,16 @@ impl<C: On<Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
     async fn database_id(&mut self) -> Result<Option<String>, Error> {
         let file: String = self.0.get_result(Database {}).await?;
         Ok((!file.is_empty()).then(|| format!("sqlite {file}")))
+    }
+
+    /// An open transaction acquires the write lock first: one that has read could not wait for another writer.
+    async fn registered_permits(&mut self, name: &str) -> Result<RegisteredPermits, Error> {
+        if depth::depth(self.0.status())? > 0 {
+            ensure_writer(self.0).await?;
+        }
+        let permits = self.0.get_optional(slot_queries::permits(Named(name)));
+        let permits: Option<i32> = permits.await?;
+        Ok(permits.map_or(RegisteredPermits::Missing, RegisteredPermits::Number))
     }
 
     async fn try_lease(
@@ -87,6 +98,11 @@ impl<C: On<Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
             // The lease begins at this statement, after the wait for other writers.
             let since = Instant::now();
             let granted = conn.execute(GrantLease { lease }).await?;
+            if granted == 0
+                && let Err(refusal) = find_free(conn, request.semaphore, context).await?
+            {
+                return Ok(refusal);
+            }
             assert_changed(granted, SLOTS)?;
             conn.execute(set_fence_floor(grant.fence)).await?;
             Ok(AttemptOutcome::LeasedSince(grant, since))
@@ -302,7 +318,7 @@ impl<C: On<Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
 }
 
 /// Returns the largest fence granted so far. Inserts its row again if it is missing.
-async fn fence_floor(conn: &mut impl On<Sqlite>) -> Result<i64, Error> {
+async fn fence_floor(conn: &mut impl Link<Db = Sqlite>) -> Result<i64, Error> {
     if let Some(fence) = conn.get_optional(slot_queries::fence_floor()).await? {
         return Ok(fence);
     }
@@ -311,14 +327,14 @@ async fn fence_floor(conn: &mut impl On<Sqlite>) -> Result<i64, Error> {
     Ok(fence)
 }
 
-async fn largest_fence(conn: &mut impl On<Sqlite>) -> Result<i64, Error> {
+async fn largest_fence(conn: &mut impl Link<Db = Sqlite>) -> Result<i64, Error> {
     let last: Option<i64> = conn.get_result(slot_queries::last_fence()).await?;
     let now_us = conn.get_result(slot_queries::now()).await?;
     Ok(last.unwrap_or(0).max(fence::at(now_us)))
 }
 
 async fn find_free(
-    conn: &mut impl On<Sqlite>,
+    conn: &mut impl Link<Db = Sqlite>,
     semaphore: &Semaphore,
     context: &AttemptContext,
 ) -> Result<Result<Grant, AttemptOutcome>, Error> {
@@ -369,12 +385,13 @@ statement! {
         " ORDER BY expires_us LIMIT 1) AS free ON seen.slots <= ", Integer = &self.permits;
     }
 
-    /// Without conditions: the caller has found the row free, and holds the write lock.
+    /// Changes no row if the clock was set back after the caller found the slot free. The caller holds the write lock.
     GrantLease<'a> { lease: Lease<'a> } -> Integer,
     |self| {
         "UPDATE diesel_locks_slots"; [&self.lease];
         " WHERE name = ", Text = self.lease.request.semaphore.name();
         " AND number = ", Integer = &self.lease.grant.number;
+        " AND expires_us <= "; {Sqlite::NOW};
     }
 
     RenewBatch { asked: Asked } -> (Nullable<Binary>, BigInt),

@@ -9,7 +9,7 @@ use diesel::sqlite::Sqlite;
 use crate::engine::sqlite::{self, BUSY_STEP, begin_write};
 use crate::error::classify::{ErrorClass, classify, is_nested_begin, locked_in_cache};
 use crate::link::raw_sql::{BusyTimeout, set_busy_timeout};
-use crate::link::{On, depth};
+use crate::link::{Link, depth};
 use crate::rt::{self, backoff, caught};
 use crate::values::lock_request::{LockOutcome, Request};
 use crate::{Error, Wait};
@@ -69,7 +69,7 @@ const MAX_POLL_INTERVAL: Duration = Duration::from_millis(8);
 
 /// Sends a batch that starts with BEGIN. If a later statement fails, a transaction is open that Diesel does not know
 /// of, so this ends it. A transaction that the application has begun by its own SQL stays open.
-pub(crate) async fn begin(conn: &mut impl On<Sqlite>, batch: &str) -> QueryResult<()> {
+pub(crate) async fn begin(conn: &mut impl Link<Db = Sqlite>, batch: &str) -> QueryResult<()> {
     let started = caught(conn.begin(batch)).await;
     let Err(error) = depth::break_if_panicked(conn.status(), started) else {
         return Ok(());
@@ -86,7 +86,7 @@ pub(crate) async fn begin(conn: &mut impl On<Sqlite>, batch: &str) -> QueryResul
 }
 
 async fn begin_immediate(
-    conn: &mut impl On<Sqlite>,
+    conn: &mut impl Link<Db = Sqlite>,
     deadline: &Deadline<'_>,
 ) -> Result<LockOutcome, Error> {
     for attempt in 0.. {
@@ -125,7 +125,7 @@ async fn wait_for_writer(
 /// Acquires the write lock in the open transaction. A transaction that has read gets SQLITE_BUSY without a wait, and can't succeed
 /// later: see "SQLite" in DESIGN.md.
 async fn upgrade_to_writer(
-    conn: &mut impl On<Sqlite>,
+    conn: &mut impl Link<Db = Sqlite>,
     deadline: &Deadline<'_>,
 ) -> Result<LockOutcome, Error> {
     let mut has_waited = false;
@@ -163,7 +163,7 @@ async fn upgrade_to_writer(
 }
 
 /// Whether the open transaction has read: a checkpoint fails in it.
-async fn has_read(conn: &mut impl On<Sqlite>) -> Result<bool, Error> {
+async fn has_read(conn: &mut impl Link<Db = Sqlite>) -> Result<bool, Error> {
     match conn.batch(sqlite::CHECKPOINT).await {
         Ok(()) => Ok(false),
         Err(error) if says(&error, locked_in_cache) => Ok(true),
@@ -182,7 +182,7 @@ fn says(error: &diesel::result::Error, what: fn(&str) -> bool) -> bool {
 /// The step is the `busy_timeout` meanwhile. Restores the connection's own afterwards, also after an error or panic. If that
 /// fails, the connection is marked as broken, and a pool discards it.
 pub(crate) async fn acquire_write_lock(
-    conn: &mut impl On<Sqlite>,
+    conn: &mut impl Link<Db = Sqlite>,
     deadline: &Deadline<'_>,
     step: Option<Duration>,
 ) -> Result<LockOutcome, Error> {
@@ -215,7 +215,7 @@ pub(crate) async fn acquire_write_lock(
 }
 
 /// Prepares for a change: acquires the write lock in the open transaction, or begins one of its own and returns `true`.
-pub(crate) async fn begin_change(conn: &mut impl On<Sqlite>) -> Result<bool, Error> {
+pub(crate) async fn begin_change(conn: &mut impl Link<Db = Sqlite>) -> Result<bool, Error> {
     if depth::depth(conn.status())? > 0 {
         ensure_writer(conn).await?;
         return Ok(false);
@@ -225,12 +225,12 @@ pub(crate) async fn begin_change(conn: &mut impl On<Sqlite>) -> Result<bool, Err
     Ok(true)
 }
 
-pub(crate) async fn ensure_writer(conn: &mut impl On<Sqlite>) -> Result<(), Error> {
+pub(crate) async fn ensure_writer(conn: &mut impl Link<Db = Sqlite>) -> Result<(), Error> {
     let deadline = write_deadline(conn).await?;
     deadline.require(acquire_write_lock(conn, &deadline, Some(BUSY_STEP)).await?)
 }
 
-async fn write_deadline(conn: &mut impl On<Sqlite>) -> Result<Deadline<'static>, Error> {
+async fn write_deadline(conn: &mut impl Link<Db = Sqlite>) -> Result<Deadline<'static>, Error> {
     let busy_timeout: i32 = conn.get_result(BusyTimeout {}).await?;
     let busy_timeout = Duration::from_millis(busy_timeout.unsigned_abs().into());
     Ok(Deadline::new(Wait::AtMost(

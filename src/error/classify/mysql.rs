@@ -44,6 +44,7 @@ pub(crate) fn class_of_errno(number: i64, message: &str) -> ErrorClass {
         1180 => classify(message).unwrap_or(ErrorClass::OutcomeUnknown),
         // COMMIT, or a statement that commits by itself, on a member that leaves its group. The other members may commit it.
         3100 => ErrorClass::OutcomeUnknown,
+        3098 => ErrorClass::RefusedByGroup,
         // The node of Galera has lost the others, and runs no statement; the server is shut down; the session was ended
         // (MariaDB), or was idle for too long (MySQL).
         1047 | 1053 | 1927 | 4031 => ErrorClass::ConnectionLost,
@@ -93,6 +94,7 @@ fn class_of(section: &str, text: &str) -> Option<ErrorClass> {
         "serialization failure" => ErrorClass::SerializationFailure,
         "connection lost" => ErrorClass::ConnectionLost,
         "read only" => ErrorClass::ReadOnly,
+        "refused by Group Replication" => ErrorClass::RefusedByGroup,
         // One that makes the server read-only, such as `--super-read-only`.
         "prevented by an option" if text.contains("read-only") || text.contains("read_only") => {
             ErrorClass::ReadOnly
@@ -173,12 +175,14 @@ mod tests {
         // A statement waits for them before it begins, if its user has privileges on single tables.
         let users = "Can not lock user management caches for processing.";
         let table = "Table 'app.diesel_locks_objects' doesn't exist";
+        let refused = "The table does not comply with the requirements by an external plugin.";
         assert_class(ErrorClass::SerializationFailure, &changed);
         assert_class(ErrorClass::Deadlock, &[deadlock]);
         assert_class(ErrorClass::LockTimeout, &[timeout]);
         assert_class(ErrorClass::LockNotAvailable, &[not_waited_for]);
         assert_class(ErrorClass::StatementTimeout, &[users]);
         assert_class(ErrorClass::MissingTables, &[table]);
+        assert_class(ErrorClass::RefusedByGroup, &[refused]);
         let others = [
             "Datensatz hat sich seit dem letzten Zugriff auf Tabelle 'bonds'",
             "Got error 149 from storage engine",
@@ -230,6 +234,7 @@ mod tests {
         for (number, class) in [
             (1047, ErrorClass::ConnectionLost),
             (1180, ErrorClass::OutcomeUnknown),
+            (3098, ErrorClass::RefusedByGroup),
             (3100, ErrorClass::OutcomeUnknown),
             (3101, ErrorClass::SerializationFailure),
             (1053, ErrorClass::ConnectionLost),

@@ -19,6 +19,7 @@ const PRIVILEGES: &[RequiredPrivilege] = &[
     required("diesel_locks_acquire", "EXECUTE"),
     required("diesel_locks_acquire_one", "EXECUTE"),
     required("diesel_locks_try_acquire", "EXECUTE"),
+    required("diesel_locks_permits", "EXECUTE"),
     required("diesel_locks_timeline_us", "EXECUTE"),
     required("diesel_locks_look_at_slots", "EXECUTE"),
     required("diesel_locks_acquire_slot", "EXECUTE"),

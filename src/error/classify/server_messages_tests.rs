@@ -178,7 +178,7 @@ const OF_BOTH: [i64; 11] = [
 const OF_MARIADB: [i64; 2] = [1927, 1969];
 /// Of a SET TRANSACTION in a transaction, which is in no class.
 const IN_PROGRESS: i64 = 1568;
-const OF_MYSQL: [i64; 6] = [3024, 3058, 3101, 3547, 3572, 4031];
+const OF_MYSQL: [i64; 7] = [3024, 3058, 3098, 3101, 3547, 3572, 4031];
 
 /// The messages of one language, by number.
 type Messages = BTreeMap<i64, String>;

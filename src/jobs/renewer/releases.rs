@@ -21,11 +21,9 @@ use crate::acts::slot_queue::notify_released;
 use crate::engine::HasEngine;
 use crate::jobs::guard::{ReleaseKind, Renew, State};
 use crate::jobs::renewer::Shared;
-use crate::pools::discard_if_unusable;
-use crate::pools::lender::{Lender, Style};
 use crate::rt::activity::Active;
 use crate::values::lease::RenewalRequest;
-use crate::{Error, Slot};
+use crate::{Error, Pool, Slot};
 
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
@@ -86,7 +84,7 @@ fn batches<'a>(
     kinds.map(|(kind, slots)| (kind, slots.into_iter().map(|(slot, _)| slot).collect()))
 }
 
-impl<L: Lender> Shared<L> {
+impl<P: Pool> Shared<P> {
     /// Releases the slots that are to be released, and later those that another session has locked, or all after an error. They
     /// stay in the list until then: the loop may be dropped meanwhile.
     pub(super) async fn release_pending(self: &Arc<Self>, number: u64) {
@@ -133,7 +131,7 @@ impl<L: Lender> Shared<L> {
     }
 
     fn pool_timeout(&self) -> Duration {
-        if L::Style::BLOCKS {
+        if P::BLOCKS {
             return POOL_TIMEOUT;
         }
         let inner = self.lock();
@@ -201,10 +199,8 @@ impl<L: Lender> Shared<L> {
             .collect();
         let locked = {
             let mut conn = self.lend(timeout).await?;
-            let mut engine = L::Connection::engine(&mut conn)?;
-            let released =
-                unless_dropped!(&mut *engine, |engine| engine.release_batch(&batch, kind));
-            discard_if_unusable(&mut *engine, released)?
+            let mut engine = P::Connection::engine(&mut conn)?;
+            unless_dropped!(borrowed &mut *engine, |engine| engine.release_batch(&batch, kind))?
         };
         let is_locked = |slot: &Slot| locked.iter().any(|token| token == slot.token.as_bytes());
         let released = slots.iter().filter(|slot| !is_locked(slot)).map(|slot| {
@@ -222,12 +218,12 @@ struct CutSlot {
 }
 
 /// The slots that are being released. Those that are left when the future is dropped are released in the background.
-struct Cut<'a, L: Lender> {
-    shared: &'a Arc<Shared<L>>,
+struct Cut<'a, P: Pool> {
+    shared: &'a Arc<Shared<P>>,
     slots: Vec<CutSlot>,
 }
 
-impl<L: Lender> Drop for Cut<'_, L> {
+impl<P: Pool> Drop for Cut<'_, P> {
     fn drop(&mut self) {
         for CutSlot { state, kind, .. } in &self.slots {
             let shared = Arc::clone(self.shared);

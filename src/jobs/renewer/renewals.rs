@@ -8,16 +8,15 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
-use crate::Error;
 use crate::acts::cancel_guard::unless_dropped;
 use crate::engine::HasEngine;
-use crate::jobs::guard::{State, never_wait};
+use crate::jobs::callbacks::never_wait;
+use crate::jobs::guard::State;
 use crate::jobs::renewer::{Inner, Shared};
-use crate::pools::discard_if_unusable;
-use crate::pools::lender::{Lender, Style};
 use crate::rt::alarm::call_at;
 use crate::rt::{self, Polled, caught};
-use crate::values::lease::{RenewalRequest, RenewalResult};
+use crate::values::lease::{RenewalRequest, RenewalResult, up_to_micros};
+use crate::{Error, Pool};
 
 const PANIC_DELAY: Duration = Duration::from_millis(100);
 
@@ -32,20 +31,20 @@ const LONGEST_ANSWER: Duration = Duration::from_secs(10);
 const NAME: &str = "diesel-locks renewer";
 
 /// Starts the loop: as a task on the runtime of the caller, unless it is to run `apart` from the application.
-pub(super) fn start<L: Lender>(shared: &Arc<Shared<L>>, apart: bool) {
+pub(super) fn start<P: Pool>(shared: &Arc<Shared<P>>, apart: bool) {
     let running = Running {
         number: shared.lock().current,
         shared: Arc::clone(shared),
         apart,
         has_ended: false,
     };
-    if let Err(error) = L::spawn(NAME, apart, run(running)) {
+    if let Err(error) = P::spawn(NAME, apart, run(running)) {
         tracing::warn!(%error, "no thread to renew slots: they will be lost");
     }
 }
 
-async fn run<L: Lender>(mut running: Running<L>) {
-    if L::Style::BLOCKS {
+async fn run<P: Pool>(mut running: Running<P>) {
+    if P::BLOCKS {
         // What the application runs on it may drop a guard.
         never_wait();
     }
@@ -60,7 +59,7 @@ async fn run<L: Lender>(mut running: Running<L>) {
     running.has_ended = true;
 }
 
-async fn renew_and_release<L: Lender>(shared: &Arc<Shared<L>>, number: u64) {
+async fn renew_and_release<P: Pool>(shared: &Arc<Shared<P>>, number: u64) {
     while let Some(due) = shared.next_work(number).await {
         if due.renewal {
             shared.renew_all(number).await;
@@ -71,15 +70,15 @@ async fn renew_and_release<L: Lender>(shared: &Arc<Shared<L>>, number: u64) {
     }
 }
 
-struct Running<L: Lender> {
-    shared: Arc<Shared<L>>,
+struct Running<P: Pool> {
+    shared: Arc<Shared<P>>,
     number: u64,
     apart: bool,
     has_ended: bool,
 }
 
 /// The runtime of the loop is shut down. What is left to do is done apart from it.
-impl<L: Lender> Drop for Running<L> {
+impl<P: Pool> Drop for Running<P> {
     fn drop(&mut self) {
         if self.has_ended {
             return;
@@ -107,6 +106,12 @@ impl Inner {
         self.next_release = Some(time);
     }
 
+    /// The time until the first lease ends of those that are renewed.
+    pub(super) fn remaining(&self) -> Option<Duration> {
+        let renewed = self.slots.values().filter(|slot| slot.is_renewed);
+        renewed.map(|slot| slot.state.remaining()).min()
+    }
+
     /// What is to be done now; if nothing is, when something will be.
     fn due(&self, now: Instant) -> Result<Due, Option<Instant>> {
         let renewal = self.next_renewal.filter(|_| !self.slots.is_empty());
@@ -125,7 +130,7 @@ impl Inner {
     }
 }
 
-impl<L: Lender> Shared<L> {
+impl<P: Pool> Shared<P> {
     /// Waits for the next renewal or release of the loop with this number. Returns `None` when the loop was replaced, and when
     /// the renewer is closed and nothing is left to release.
     async fn next_work(&self, number: u64) -> Option<Due> {
@@ -158,7 +163,7 @@ impl<L: Lender> Shared<L> {
         limit: Duration,
         work: impl Future<Output = T> + Send,
     ) -> Option<T> {
-        if !L::Style::BLOCKS || L::Connection::IN_PROCESS {
+        if !P::BLOCKS || P::Connection::IN_PROCESS {
             return rt::answer_within(limit, work).await;
         }
         {
@@ -257,28 +262,37 @@ impl<L: Lender> Shared<L> {
         };
         // Guards that were added meanwhile may be due earlier.
         let mut inner = self.lock();
-        let remaining = inner
-            .slots
-            .values()
-            .map(|slot| slot.state.remaining())
-            .min();
+        let remaining = inner.remaining();
         let next = remaining.map_or(pause, |remaining| {
             pause.min(remaining / 3).max(MIN_RETRY_DELAY.min(pause))
         });
         inner.next_renewal = Some(Instant::now() + next);
     }
 
-    /// All leases, the length of the shortest, and the time until the first one ends. `None` without guards.
+    /// The leases that are to be renewed now, the length of the shortest, and the time until the first one ends. `None` without any.
     fn leases(&self) -> Option<(Vec<RenewalRequest>, Duration, Duration)> {
         let mut inner = self.lock();
-        let slots = || inner.slots.values();
-        let remaining = slots().map(|slot| slot.state.remaining()).min();
-        let shortest = slots().map(|slot| slot.lease).min();
-        let leases = slots().map(|slot| RenewalRequest::new(slot.state.slot(), slot.lease_us));
-        let leases = leases.collect();
-        let found = shortest.zip(remaining);
+        let mut leases = Vec::new();
+        let mut left_out = Vec::new();
+        let mut shortest = None;
+        for slot in inner.slots.values_mut() {
+            let next = slot.state.next_lease(slot.lease);
+            let was_renewed = std::mem::replace(&mut slot.is_renewed, next.is_some());
+            if was_renewed && next.is_none() {
+                left_out.push(Arc::clone(&slot.state));
+            }
+            if let Some(next) = next {
+                leases.push(RenewalRequest::new(slot.state.slot(), up_to_micros(next)));
+                shortest = Some(shortest.unwrap_or(slot.lease).min(slot.lease));
+            }
+        }
+        let found = shortest.zip(inner.remaining());
         if found.is_none() {
             inner.next_renewal = None;
+        }
+        drop(inner);
+        for state in left_out {
+            state.record_stall();
         }
         found.map(|(shortest, remaining)| (leases, shortest, remaining))
     }
@@ -302,9 +316,7 @@ impl<L: Lender> Shared<L> {
 
     /// How long the loop waits for an answer: when it has given up, another connection can still renew all slots.
     pub(super) fn answer_limit(&self) -> Duration {
-        let inner = self.lock();
-        let remaining = inner.slots.values().map(|slot| slot.state.remaining());
-        remaining.min().map_or(LONGEST_ANSWER, |remaining| {
+        self.lock().remaining().map_or(LONGEST_ANSWER, |remaining| {
             (remaining / 2).clamp(SHORTEST_ANSWER, LONGEST_ANSWER)
         })
     }
@@ -326,11 +338,9 @@ impl<L: Lender> Shared<L> {
         let mut conn = lent?;
         let started = Instant::now();
         let limit = self.answer_limit();
-        let mut engine = L::Connection::engine(&mut conn)?;
-        let renewing = async {
-            let renewed = unless_dropped!(&mut *engine, |engine| engine.renew_batch(leases));
-            discard_if_unusable(&mut *engine, renewed)
-        };
+        let mut engine = P::Connection::engine(&mut conn)?;
+        let renewing =
+            async { unless_dropped!(borrowed &mut *engine, |engine| engine.renew_batch(leases)) };
         let Some(answers) = self.answer_within(number, limit, renewing).await else {
             let guards = leases.len();
             tracing::warn!(?limit, guards, "no answer to a renewal; retrying");

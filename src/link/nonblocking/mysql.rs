@@ -19,8 +19,8 @@ use diesel_async::{
 use tokio::task::unconstrained;
 use tokio::time::sleep;
 
-use crate::link::nonblocking::{client_server_link, rows};
-use crate::link::{Link, dropped};
+use crate::link::Link;
+use crate::link::nonblocking::{cancel_in_turn, client_server_link, end_dropped, rows};
 
 impl Link for AsyncMysqlConnection {
     const EXECUTES_WITHOUT_ROWS: bool = true;
@@ -79,7 +79,7 @@ impl Link for AsyncMysqlConnection {
         *self.transaction_state() = AnsiTransactionManager::default();
         self.status().set_in_error();
         let first_pauses = if has_undo { UNDO_PAUSES } else { FIRST_PAUSES };
-        dropped::end(cancel_until_gone(token, first_pauses));
+        end_dropped(cancel_until_gone(token, first_pauses));
     }
 
     /// When a server can't send the answer of the statement that is running, it ends the session and does not read what was
@@ -133,7 +133,7 @@ async fn cancel_until_gone(token: MysqlCancelToken, first_pauses: &[u64]) {
     let first = first_pauses.iter().copied().map(Duration::from_millis);
     for pause in first.chain(iter::repeat(PAUSE)).take(MOST_REQUESTS) {
         sleep(pause).await;
-        let Some(requested) = dropped::request(token.cancel_query()).await else {
+        let Some(requested) = cancel_in_turn(token.cancel_query()).await else {
             tracing::warn!(target: "diesel_locks::cancel", "a statement can't be cancelled: no answer");
             return;
         };

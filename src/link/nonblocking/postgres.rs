@@ -23,9 +23,9 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{CancelToken, Config, NoTls, Socket};
 
-use crate::link::nonblocking::{client_server_link, rows};
+use crate::link::Link;
+use crate::link::nonblocking::{cancel_in_turn, client_server_link, end_dropped, rows};
 use crate::link::raw_sql::{ASSERT_BEGUN, untracked};
-use crate::link::{Link, dropped};
 
 impl Link for AsyncPgConnection {
     client_server_link!();
@@ -88,16 +88,16 @@ impl Link for AsyncPgConnection {
         if is_closed(self) {
             // Its runtime may have ended before the future was dropped. The server does not notice during a statement.
             if !matches!(self.status(), TransactionManagerStatus::InError) {
-                dropped::end(cancel_blindly(self.cancel_token()));
+                end_dropped(cancel_blindly(self.cancel_token()));
                 self.status().set_in_error();
             }
             return;
         }
         let statements = statements.iter().map(|sql| (*sql).to_owned()).collect();
         match closed_connection() {
-            Some(closed) => dropped::end(end(mem::replace(self, closed), statements)),
+            Some(closed) => end_dropped(end(mem::replace(self, closed), statements)),
             // A pool closes the connection, which rolls back when its statement has ended.
-            None => dropped::end(cancel_blindly(self.cancel_token())),
+            None => end_dropped(cancel_blindly(self.cancel_token())),
         }
         self.status().set_in_error();
     }
@@ -202,7 +202,7 @@ async fn cancel(token: &CancelToken) {
             None => token.cancel_query(NoTls).await,
         }
     };
-    if let Some(Err(error)) = dropped::request(request).await {
+    if let Some(Err(error)) = cancel_in_turn(request).await {
         tracing::warn!(target: "diesel_locks::cancel", %error, "a statement can't be cancelled");
     }
 }

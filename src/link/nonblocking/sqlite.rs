@@ -31,7 +31,7 @@ use crate::rt::{backoff, thread_waker};
 pub(crate) type Conn = SyncConnectionWrapper<SqliteConnection>;
 
 impl Link for Conn {
-    type Backend = Sqlite;
+    type Db = Sqlite;
 
     async fn batch(&mut self, sql: &str) -> QueryResult<()> {
         let sql = sql.to_owned();

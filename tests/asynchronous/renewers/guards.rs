@@ -102,6 +102,28 @@ pub(crate) async fn guard_is_lost_when_its_slot_is_released_by_force<E: Engine, 
     released.await.expect("the next holder is not touched");
 }
 
+/// Without a report of progress the lease ends; with reports it is renewed, also by the renewer of the former.
+pub(crate) async fn leases_depend_on_progress<E: Engine, K: Kind>() {
+    let test = Fixture::<E, K>::new().await;
+    let other = Semaphore::new("other", 1);
+    let hangs = LeaseOptions::new(LEASE).progress_within(LEASE);
+    let hangs = test.guard(&ONE, &hangs).await;
+    let lease = renewed().progress_within(Duration::from_millis(100));
+    let works = test.guard(&other, &lease).await;
+    timeout(LONG, hangs.lost()).await.expect("without progress");
+    assert!(hangs.progress().expect_err("lost").is_slot_lost());
+    let wait = Wait::AtMost(LONG);
+    let next = test.renewer.acquire(&ONE, &one_hour(), wait).await;
+    assert!(next.expect("free").fence() > hangs.fence());
+    until("it is renewed", async || {
+        works.progress().expect("held");
+        let held = test.held(&other).await;
+        let lasts = (held[0].expires_at - held[0].acquired_at).to_std();
+        lasts.expect("later") > RENEWED_LEASE * 5 / 4
+    })
+    .await;
+}
+
 pub(crate) async fn many_guards_are_renewed_by_one_statement<E: Engine, K: Kind>() {
     const GUARDS: usize = 60;
     let test = Fixture::<E, K>::new().await;

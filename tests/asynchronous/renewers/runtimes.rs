@@ -3,7 +3,7 @@
 use std::sync::mpsc::channel;
 
 use diesel_locks::prelude::*;
-use diesel_locks::{Async, AsyncPool, SlotGuard, SlotRenewer};
+use diesel_locks::{Async, Pool, SlotGuard, SlotRenewer};
 
 use super::{LEASE, ONE, one_hour, renewed, until_released, until_renewed};
 use crate::support::dropped::LONG;
@@ -13,7 +13,7 @@ use crate::support::runtime::{with_one_thread, with_threads};
 use crate::support::watch::Watch;
 
 /// A guard of the slot, acquired on a runtime with this pool.
-async fn guard<P: AsyncPool>(
+async fn guard<P: Pool<Style = Async>>(
     pool: impl Future<Output = P>,
     lease: LeaseOptions,
 ) -> (SlotRenewer<P>, SlotGuard<Async>) {

@@ -11,7 +11,7 @@ use diesel::connection::InstrumentationEvent;
 use diesel_async::AsyncConnection;
 use diesel_async::pooled_connection::ManagerConfig;
 use diesel_locks::prelude::*;
-use diesel_locks::{AsyncInspectExt, AsyncPool, InspectExt};
+use diesel_locks::{Async, AsyncInspectExt, InspectExt, Pool};
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -151,8 +151,8 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
 
     fn connections(&self, source: Source) -> BoxFuture<'_, Box<dyn Connections<Self::Conn>>>;
 
-    type Bb8: AsyncPool<Connection = Self::Conn> + Connections<Self::Conn>;
-    type Deadpool: AsyncPool<Connection = Self::Conn> + Connections<Self::Conn>;
+    type Bb8: Pool<Style = Async, Connection = Self::Conn> + Connections<Self::Conn>;
+    type Deadpool: Pool<Style = Async, Connection = Self::Conn> + Connections<Self::Conn>;
 
     /// A pool of so many connections, which counts their statements.
     fn bb8(&self, size: u32, statements: Arc<AtomicUsize>) -> BoxFuture<'_, Self::Bb8>;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use diesel_locks::{AsyncPool, LockPool};
+use diesel_locks::{Async, LockPool, Pool};
 
 use super::engine::{BoxFuture, Connections, Engine};
 
 /// A kind of pool.
 pub(crate) trait Kind: 'static {
-    type Pool<E: Engine>: AsyncPool<Connection = E::Conn> + Connections<E::Conn>;
+    type Pool<E: Engine>: Pool<Style = Async, Connection = E::Conn> + Connections<E::Conn>;
 
     /// A pool of so many connections, which counts their statements.
     fn counted<E: Engine>(

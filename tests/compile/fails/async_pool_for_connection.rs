@@ -1,5 +1,5 @@
 //! A pool, where a connection of the pool is needed.
-//~ `diesel-locks` has no asynchronous engine for `
+//~ `diesel-locks` has no engine for `
 //~ Pool<
 //~ pass a connection of the pool: `migrate_async(&mut pool.get().await?)`
 

@@ -64,7 +64,12 @@ macro_rules! all_methods {
                     })
                     .await?;
                 locks
-                    .with_slot(&ONE, Wait::Forever, async |conn| -> Result<_> {
+                    .try_with_object_lock(&id, async |conn| -> Result<_> {
+                        conn.next_number(&passes).await
+                    })
+                    .await?;
+                locks
+                    .with_slot(&ONE, SECOND, async |conn| -> Result<_> {
                         conn.next_number(&passes).await
                     })
                     .await?;

@@ -41,7 +41,7 @@ impl Collector {
         events.get(&thread).cloned().unwrap_or_default()
     }
 
-    fn events_with(&self, part: &str) -> String {
+    pub(crate) fn events_with(&self, part: &str) -> String {
         let events = self.0.lock().expect("unpoisoned");
         let lines = events.values().flat_map(|lines| lines.lines());
         let wanted: Vec<_> = lines.filter(|line| line.contains(part)).collect();

@@ -40,18 +40,16 @@ impl Node {
         let (stop, elected) = (StopToken::new(), elected.clone());
         let (token, renewer, semaphore) = (stop.clone(), renewer.clone(), semaphore.clone());
         let thread = std::thread::spawn(move || {
-            renewer.stopped_by(&token).run_as_leader(
-                &semaphore,
-                &renewed().holder(name),
-                |leader| {
+            renewer
+                .stopped_by(&token)
+                .run_as_leader(&semaphore, renewed().holder(name), |leader| {
                     // The test may have ended.
                     let _ = elected.send((name, leader.fence()));
                     while leader.sleep(HOUR) {}
                     assert!(!leader.is_active());
                     assert!(leader.stop_token().is_stopped());
                     Ok(())
-                },
-            )
+                })
         });
         Self { stop, thread }
     }
@@ -159,7 +157,7 @@ pub(crate) fn leader_that_fails_or_panics_releases_its_slot<B: Backend>() {
     let stop = StopToken::new();
     let failed = renewer
         .stopped_by(&stop)
-        .run_as_leader(&single_slot(), &one_hour(), |leader| {
+        .run_as_leader(&single_slot(), one_hour(), |leader| {
             assert!(leader.is_active());
             Err(Error::from(diesel::result::Error::NotFound))
         });
@@ -168,7 +166,7 @@ pub(crate) fn leader_that_fails_or_panics_releases_its_slot<B: Backend>() {
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         renewer.stopped_by(&stop).run_as_leader(
             &single_slot(),
-            &one_hour(),
+            one_hour(),
             |_| -> Result<(), Error> { panic!("on purpose") },
         )
     }));
@@ -177,7 +175,7 @@ pub(crate) fn leader_that_fails_or_panics_releases_its_slot<B: Backend>() {
     stop.stop();
     let run = renewer.stopped_by(&stop).run_as_leader(
         &single_slot(),
-        &one_hour(),
+        one_hour(),
         |_| -> Result<(), Error> { panic!("stopped before it began") },
     );
     run.expect("no error");
@@ -192,7 +190,7 @@ pub(crate) fn leader_that_returns_resigns<B: Backend>() {
     let (token, mut conn) = (stop.clone(), database.connect());
     let run = renewer
         .stopped_by(&stop)
-        .run_as_leader(&single_slot(), &renewed(), |leader| {
+        .run_as_leader(&single_slot(), renewed(), |leader| {
             elections.push(leader.fence());
             if elections.len() == 3 {
                 token.stop();
@@ -268,7 +266,7 @@ pub(crate) fn leader_with_unusable_arguments_or_without_tables_is_an_error<B: Ba
         let error =
             renewer
                 .poll_interval(interval)
-                .acquire(&single_slot(), &one_hour(), Wait::Forever);
+                .acquire(&single_slot(), one_hour(), Wait::Forever);
         assert!(
             matches!(error, Err(Error::InvalidInterval { .. })),
             "{error:?}"
@@ -294,7 +292,7 @@ pub(crate) fn leader_that_stops_its_own_token_resigns<B: Backend>() {
     let node = std::thread::spawn(move || {
         renewer
             .stopped_by(&token)
-            .run_as_leader(&semaphore, &one_hour(), |leader| {
+            .run_as_leader(&semaphore, one_hour(), |leader| {
                 leader.stop_token().stop();
                 elected.send(leader.fence()).expect("the test waits");
                 Ok::<_, Error>(())

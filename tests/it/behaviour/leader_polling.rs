@@ -77,7 +77,7 @@ pub(crate) fn long_wait_of_a_renewer_sends_few_statements<B: Backend>() {
     let (stoppable, waiting) = (renewer.stopped_by(&stop), Arc::clone(&waits));
     let waiter = std::thread::spawn(move || {
         waiting.fetch_add(1, Ordering::SeqCst);
-        stoppable.acquire(&semaphore, &one_hour(), Wait::Forever)
+        stoppable.acquire(&semaphore, one_hour(), Wait::Forever)
     });
     let started = Instant::now();
     while waits.load(Ordering::SeqCst) == 0 || started.elapsed() < Duration::from_secs(6) {
@@ -118,7 +118,7 @@ pub(crate) fn waiters_ask_at_the_shortest_of_their_intervals<B: Backend>() {
     // From then on it pauses for an hour.
     until(|| looks.load(Ordering::SeqCst) > 0);
     let (other, name) = (renewer::<B>(&database, 2), semaphore.clone());
-    let second = spawn(move || other.acquire(&name, &one_hour(), Wait::AtMost(LONG)));
+    let second = spawn(move || other.acquire(&name, one_hour(), Wait::AtMost(LONG)));
     // As another process releases it: no waiter of this process is notified.
     let released = format!(
         "UPDATE diesel_locks_slots SET token = NULL, expires_us = 0 WHERE name = '{}'",

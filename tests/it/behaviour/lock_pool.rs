@@ -156,18 +156,54 @@ pub(crate) fn free_lock_of_a_pool_is_acquired_however_short_the_limit<B: Backend
         locked.unwrap_or_else(|error| panic!("a free object, {limit:?}: {error:?}"));
         let held = locks.with_slot(&semaphore, wait, |_| Ok::<_, Error>(()));
         held.unwrap_or_else(|error| panic!("a free slot, {limit:?}: {error:?}"));
-        let guard = renewer.acquire(&semaphore, &one_hour(), wait);
+        let guard = renewer.acquire(&semaphore, one_hour(), wait);
         let guard = guard.unwrap_or_else(|error| panic!("a free slot, {limit:?}: {error:?}"));
         guard.release().expect("ours");
     }
 }
 
-pub(crate) fn stopped_pool_tries_no_slot<B: Backend>() {
+pub(crate) fn stopped_pool_tries_nothing<B: Backend>() {
     let stop = StopToken::new();
     stop.stop();
     let locks = locks(&*Waited::Slot(single_slot()).database::<B>(), 2).stopped_by(&stop);
     let tried = locks.try_with_slot(&single_slot(), |_| Ok::<_, Error>(()));
     assert!(matches!(tried, Err(Error::Stopped { .. })), "{tried:?}");
+    let tried = locks.try_with_object_lock(ID, |_| Ok::<_, Error>(()));
+    assert!(matches!(tried, Err(Error::Stopped { .. })), "{tried:?}");
+}
+
+/// The requests that wait stay in their queue, and the one that does not is in none.
+pub(crate) fn held_object_is_not_waited_for<B: Backend>() {
+    let object = Waited::Object;
+    let database = object.database::<B>();
+    let locks = locks(&*database, 3);
+    let holder = Holder::acquire(&object, &database);
+    let runs = Runs::new(1);
+    let waiting = waiter::<B>(&object, &locks, WAIT, &runs);
+    await_waiters(&locks, 1);
+    let both = || LockRequest::all([ID, "Account:4712"]);
+    for request in [LockRequest::new(ID), both(), both().wait(Wait::No)] {
+        let tried = locks.try_with_object_lock(request, |_| -> Result<(), Error> { panic!() });
+        assert_eq!(tried.expect("an answer"), None);
+    }
+    let wait = ObjectId::from(ID).at_most(Duration::from_secs(1));
+    let error = locks.try_with_object_lock(wait, |_| Ok::<_, Error>(()));
+    let conflicting = matches!(error, Err(Error::ConflictingWait { .. }));
+    assert!(conflicting, "{error:?}");
+    assert_eq!((runs.ended(), locks.waiting()), (0, 1));
+    holder.release();
+    result_of(&waiting).expect("the lock");
+    let tried = locks.try_with_object_lock(both(), |conn| {
+        B::count_up(conn, 0);
+        Ok::<_, Error>(7)
+    });
+    assert_eq!(tried.expect("an answer"), Some(7));
+    let failed = locks.try_with_object_lock(ID, |conn| {
+        B::count_up(conn, 0);
+        Err::<(), _>(Error::from(diesel::result::Error::NotFound))
+    });
+    assert!(failed.is_err(), "{failed:?}");
+    assert_eq!(B::counter(&mut database.connect(), 0), 1);
 }
 
 pub(crate) fn lock_pools_and_connections_share_the_permits<B: Backend>() {

@@ -118,7 +118,7 @@ pub(crate) fn long_slot_waits_end<B: Backend>(database: &B, mut set_locked: impl
             spawn(move || {
                 renewer.stopped_by(&token).run_as_leader(
                     &semaphore,
-                    &lease(),
+                    lease(),
                     |_| -> Result<(), Error> { panic!("the slot is held") },
                 )
             })

@@ -34,7 +34,7 @@ pub(crate) fn shutdown_waits_until_closures_have_ended<B: Backend>() {
 
     let (leading, node) = (begun("leader"), renewer.clone());
     let leader = spawn(move || {
-        node.run_as_leader(&semaphore("leader"), &one_hour(), |leader| {
+        node.run_as_leader(&semaphore("leader"), one_hour(), |leader| {
             leading();
             while leader.sleep(HOUR) {}
             Ok::<_, Error>(())
@@ -45,7 +45,7 @@ pub(crate) fn shutdown_waits_until_closures_have_ended<B: Backend>() {
     let (finish_job, job_may_end) = channel::<()>();
     let (working, node) = (begun("job"), renewer.clone());
     let job = spawn(move || {
-        node.try_run(&semaphore("job"), &one_hour(), |guard| {
+        node.try_run(&semaphore("job"), one_hour(), |guard| {
             working();
             job_may_end.recv_timeout(LONG).expect("the test says when");
             assert!(guard.is_held(), "it is not cut off");
@@ -66,7 +66,7 @@ pub(crate) fn shutdown_waits_until_closures_have_ended<B: Backend>() {
     });
     await_begun("transaction");
     let node = renewer.clone();
-    let slot_waiter = spawn(move || node.acquire(&semaphore("held"), &one_hour(), Wait::Forever));
+    let slot_waiter = spawn(move || node.acquire(&semaphore("held"), one_hour(), Wait::Forever));
     let pool = locks.clone();
     let lock_waiter = spawn(move || {
         let request = LockRequest::new("Account:1").wait(Wait::Forever);
@@ -101,7 +101,7 @@ pub(crate) fn shutdown_waits_until_closures_have_ended<B: Backend>() {
 
     let late = locks.with_object_lock("Account:2", |_| Ok::<_, Error>(()));
     assert!(matches!(late, Err(Error::Stopped { .. })), "{late:?}");
-    let late = renewer.try_run(&semaphore("late"), &one_hour(), |_| Ok::<_, Error>(()));
+    let late = renewer.try_run(&semaphore("late"), one_hour(), |_| Ok::<_, Error>(()));
     assert!(matches!(late, Err(Error::Stopped { .. })), "{late:?}");
     assert!(shutdown.shut_down(LONG).is_empty(), "a second call");
     held.release().expect("theirs");
@@ -263,7 +263,7 @@ pub(crate) fn shutdown_waits_for_a_node_that_looks_for_a_tick<B: Backend>() {
     let renewer = shutdown.add_renewer(&SlotRenewer::new(pool));
     let job = TimerJob::new("job", HOUR);
     renewer
-        .run_on_timer(&job, &one_hour(), |_| Ok::<_, Error>(()))
+        .run_on_timer(&job, one_hour(), |_| Ok::<_, Error>(()))
         .expect("stopped");
     drop(renewer);
     drop(shutdown);

@@ -59,7 +59,7 @@ pub(crate) fn each_tick_is_run_by_one_node<B: Backend>() {
                 let renewer = renewer::<B>(&database, 2).poll_interval(Duration::from_millis(50));
                 renewer
                     .stopped_by(&stop)
-                    .run_on_timer(&job(PERIOD), &renewed(), |tick| {
+                    .run_on_timer(&job(PERIOD), renewed(), |tick| {
                         let count = runs.run(tick, |count| {
                             if count == 3 {
                                 let started = Instant::now();
@@ -107,7 +107,7 @@ pub(crate) fn tick_of_a_killed_node_is_not_repeated<B: Backend>() {
         let mut due = Vec::new();
         renewer
             .stopped_by(&token)
-            .run_on_timer(&job(Duration::from_secs(1)), &renewed(), |tick| {
+            .run_on_timer(&job(Duration::from_secs(1)), renewed(), |tick| {
                 due.push(tick.due_at());
                 token.stop();
                 Ok::<_, Error>(())
@@ -131,7 +131,7 @@ pub(crate) fn failed_tick_is_not_repeated<B: Backend>() {
         let run = catch_unwind(AssertUnwindSafe(|| {
             renewer
                 .stopped_by(&stop)
-                .run_on_timer(&job(PERIOD), &one_hour(), |tick| {
+                .run_on_timer(&job(PERIOD), one_hour(), |tick| {
                     assert!(due.insert(tick.due_at()), "repeated");
                     assert!(round % 2 == 0, "on purpose");
                     Err(Error::from(diesel::result::Error::NotFound))
@@ -154,7 +154,7 @@ pub(crate) fn stop_ends_a_wait_for_a_tick<B: Backend>() {
         let day = TimerJob::new("job", Duration::from_secs(36_524 * 86_400));
         renewer
             .stopped_by(&token)
-            .run_on_timer(&day, &one_hour(), |_| -> Result<(), Error> {
+            .run_on_timer(&day, one_hour(), |_| -> Result<(), Error> {
                 panic!("not due")
             })
     });
@@ -180,14 +180,80 @@ pub(crate) fn unusable_jobs_are_refused<B: Backend>() {
     );
     let error = run(&job(Duration::MAX), &one_hour());
     assert!(matches!(error, Error::InvalidInterval { .. }), "{error:?}");
+    for (expression, zone) in [("0 2 * *", "UTC"), ("0 2 * * *", "Europe/Atlantis")] {
+        let error = run(&TimerJob::cron("job", expression, zone), &one_hour());
+        assert!(matches!(error, Error::InvalidSchedule { .. }), "{error:?}");
+    }
     let error = run(&TimerJob::new("", PERIOD), &one_hour());
     assert!(matches!(error, Error::InvalidName(_)), "{error:?}");
     let error = run(&job(PERIOD), &LeaseOptions::new(Duration::ZERO));
     assert!(matches!(error, Error::InvalidLease { .. }), "{error:?}");
 }
 
-/// The row is as it is after the clock was set back by two seconds.
+/// Two nodes; the next time of the expression and the offset comes soon, also on a busy machine.
+pub(crate) fn tick_of_a_cron_expression_is_run_by_one_node<B: Backend>() {
+    const MINUTE: i64 = 60_000_000;
+    let database = B::new();
+    let now = B::number(&mut database.connect(), &format!("SELECT {}", B::NOW_US));
+    let due = now + 5_000_000;
+    let offset = Duration::from_micros(u64::try_from(due % MINUTE).expect("after 1970"));
+    let job = TimerJob::cron("job", "* * * * *", "Europe/Berlin").offset(offset);
+    let (stop, runs) = (StopToken::new(), Arc::new(Runs::default()));
+    let nodes = [0, 1].map(|_| {
+        let (job, runs, stop) = (job.clone(), Arc::clone(&runs), stop.clone());
+        let renewer = renewer::<B>(&database, 2).stopped_by(&stop);
+        spawn(move || {
+            renewer.run_on_timer(&job, renewed(), |tick| {
+                runs.run(tick, |_| stop.stop());
+                Ok::<_, Error>(())
+            })
+        })
+    });
+    for node in &nodes {
+        result_of(node).expect("no error");
+    }
+    let ran = runs.due.lock().expect("no panic");
+    let ran: Vec<_> = ran.iter().map(DateTime::timestamp_micros).collect();
+    assert_eq!(ran, [due]);
+}
+
 pub(crate) fn ticks_are_not_repeated_after_the_clock_was_set_back<B: Backend>() {
+    let due = |granted: i64, due: i64| assert!(due > granted, "{due} after the grant at {granted}");
+    let row = "hold_until_us = hold_until_us + 2000000, expires_us = 0";
+    with_a_clock_set_back::<B>(2, row, |_| {}, due);
+}
+
+pub(crate) fn force_release_ends_the_wait_after_the_clock_was_set_back<B: Backend>() {
+    let release = |conn: &mut B::Conn| assert_eq!(conn.force_release_all("job").expect("free"), 1);
+    let due = |granted: i64, due: i64| assert!(due < granted, "{due} after the grant at {granted}");
+    let row = "hold_until_us = hold_until_us + 3600000000, expires_us = hold_until_us + 3600000000";
+    with_a_clock_set_back::<B>(3600, row, release, due);
+}
+
+/// The last grant was for a tick that was not run. Those before it may have been run.
+pub(crate) fn ticks_before_an_unused_grant_are_not_repeated<B: Backend>() {
+    let period = i64::try_from(PERIOD.as_micros()).expect("a short one");
+    let due = |granted: i64, due: i64| {
+        assert!(
+            due > granted - period,
+            "{due} after the unused grant at {granted}"
+        );
+    };
+    with_a_clock_set_back::<B>(
+        2,
+        "hold_until_us = acquired_us, expires_us = acquired_us",
+        |_| {},
+        due,
+    );
+}
+
+/// Runs a tick, changes the row as if the clock was then set back, and compares the grant in it with the tick of a new node.
+fn with_a_clock_set_back<B: Backend>(
+    seconds: u32,
+    row: &str,
+    operate: impl Fn(&mut B::Conn),
+    assert_due: impl Fn(i64, i64),
+) {
     let database = B::new();
     let mut conn = database.connect();
     let run_one = |database: &B| {
@@ -196,7 +262,7 @@ pub(crate) fn ticks_are_not_repeated_after_the_clock_was_set_back<B: Backend>() 
             let mut due = None;
             let run = renewer
                 .stopped_by(&stop)
-                .run_on_timer(&job(PERIOD), &renewed(), |tick| {
+                .run_on_timer(&job(PERIOD), renewed(), |tick| {
                     due = Some(tick.due_at());
                     stop.stop();
                     Ok::<_, Error>(())
@@ -206,15 +272,16 @@ pub(crate) fn ticks_are_not_repeated_after_the_clock_was_set_back<B: Backend>() 
         result_of(&node).expect("no error")
     };
     run_one(&database);
-    B::sql(
-        &mut conn,
-        "UPDATE diesel_locks_slots SET acquired_us = acquired_us + 2000000, \
-         hold_until_us = hold_until_us + 2000000, expires_us = 0",
-    );
+    for set in [
+        &*format!("acquired_us = acquired_us + {seconds}000000"),
+        row,
+    ] {
+        B::sql(&mut conn, &format!("UPDATE diesel_locks_slots SET {set}"));
+    }
     let granted = B::number(&mut conn, "SELECT acquired_us FROM diesel_locks_slots");
+    operate(&mut conn);
     // A new node.
-    let due = run_one(&database).timestamp_micros();
-    assert!(due > granted, "{due} after the grant at {granted}");
+    assert_due(granted, run_one(&database).timestamp_micros());
 }
 
 /// The tick of one node has ended before the other one, whose tick was due before, looks.
@@ -244,7 +311,7 @@ pub(crate) fn nodes_with_different_periods_share_ticks<B: Backend>() {
             let (renewer, stop) = (SlotRenewer::new(B::pool_to(&url, 2)), StopToken::new());
             let run = renewer
                 .stopped_by(&stop)
-                .run_on_timer(&job(short), &renewed(), |_| {
+                .run_on_timer(&job(short), renewed(), |_| {
                     stop.stop();
                     Ok::<_, Error>(())
                 });
@@ -263,7 +330,7 @@ pub(crate) fn nodes_with_different_periods_share_ticks<B: Backend>() {
         let run =
             renewer
                 .stopped_by(&stop)
-                .run_on_timer(&job(long).offset(offset), &renewed(), |tick| {
+                .run_on_timer(&job(long).offset(offset), renewed(), |tick| {
                     due = Some(tick.due_at());
                     stop.stop();
                     Ok::<_, Error>(())

@@ -123,7 +123,7 @@ pub(crate) fn node_stopped_at_the_grant_leaves_the_tick_to_others<B: Backend>() 
     let node = spawn(move || {
         renewer
             .stopped_by(&stop)
-            .run_on_timer(&job, &one_hour(), |_| -> Result<(), Error> {
+            .run_on_timer(&job, one_hour(), |_| -> Result<(), Error> {
                 panic!("it was stopped")
             })
     });
@@ -156,8 +156,12 @@ pub(crate) fn caller_stopped_at_the_grant_leaves_no_minimum_hold_time<B: Backend
         let error = acquired.map(|guard| guard.is_some());
         assert!(matches!(error, Err(Error::Stopped { .. })), "{error:?}");
         assert!(observer.lock().expect("no panic").granted_us.is_some());
-        let held = database.connect().held_slots(&slots_of(single_slot()));
+        let mut conn = database.connect();
+        let held = conn.held_slots(&slots_of(single_slot()));
         assert_eq!(held.expect("rows"), [], "it is free");
+        // If the clock is set back, the slot is not free before the time of this grant.
+        let rows = "SELECT count(*) FROM diesel_locks_slots WHERE expires_us = acquired_us";
+        assert_eq!(B::number(&mut conn, rows), 1);
     }
 }
 
@@ -187,7 +191,7 @@ pub(crate) fn node_that_cannot_look_at_the_slot_does_not_try_to_acquire_it<B: Ba
     let node = spawn(move || {
         renewer
             .stopped_by(&token)
-            .run_on_timer(&job, &one_hour(), |_| -> Result<(), Error> {
+            .run_on_timer(&job, one_hour(), |_| -> Result<(), Error> {
                 panic!("the table is locked")
             })
     });

@@ -10,7 +10,7 @@ use diesel::prelude::*;
 use diesel_async::pooled_connection::{AsyncDieselConnectionManager, bb8, deadpool};
 use diesel_async::{AsyncConnection, AsyncMysqlConnection};
 use diesel_locks::prelude::*;
-use diesel_locks::{AsyncPool, AsyncSemaphoreExt, Error, InspectExt, SlotRenewer};
+use diesel_locks::{Async, AsyncSemaphoreExt, Error, InspectExt, Pool, SlotRenewer};
 use tokio::runtime::Builder;
 
 use crate::behaviour::slots::{is_full, one_hour, single_slot, slots_of};
@@ -81,7 +81,7 @@ fn a_pinned_slot_does_not_keep_the_slot_of_a_dropped_future() {
 }
 
 /// Drops an acquisition while the server runs the statement that acquires the slot.
-async fn drop_while_acquiring(database: &Mysql, pool: impl AsyncPool) {
+async fn drop_while_acquiring(database: &Mysql, pool: impl Pool<Style = Async>) {
     let semaphore = single_slot();
     let mut watcher = database.connect();
     assert!(!is_full::<Mysql>(&mut watcher, &semaphore));

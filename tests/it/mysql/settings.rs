@@ -38,9 +38,11 @@ fn sessions_without_autocommit_are_refused_leases() {
     let mut without = database.connect();
     Mysql::sql(&mut without, "SET SESSION autocommit = 0");
     let many = Semaphore::new("many", 200);
+    let registered = Semaphore::registered("registered");
+    conn.set_permits(registered.name(), 2).expect("set");
     // With and without rows.
     for _ in 0..2 {
-        for semaphore in [&single_slot(), &many] {
+        for semaphore in [&single_slot(), &many, &registered] {
             refused(without.try_acquire_slot(semaphore, one_hour()));
             refused(without.acquire_slot(semaphore, one_hour(), Wait::Forever));
             let slot = conn.try_acquire_slot(semaphore, one_hour());
@@ -53,6 +55,13 @@ fn sessions_without_autocommit_are_refused_leases() {
             conn.release_slot(slot).expect("nothing has changed");
         }
     }
+    conn.set_permits(registered.name(), 0).expect("paused");
+    refused(without.try_acquire_slot(&registered, one_hour()));
+    refused(without.acquire_slot(&registered, one_hour(), Wait::Forever));
+    Mysql::sql(&mut without, "ROLLBACK");
+    let paused = without.try_with_slot(&registered, |_| Ok::<_, Error>(()));
+    assert_eq!(paused.expect("an answer"), None);
+    conn.set_permits(registered.name(), 2).expect("resumed");
     let slot = conn.acquire_slot(&single_slot(), one_hour(), Wait::No);
     let slot = slot.expect("free");
     without
@@ -61,9 +70,11 @@ fn sessions_without_autocommit_are_refused_leases() {
             conn.release_slot(slot)
         })
         .expect("a transaction is committed");
-    without
-        .with_slot(&single_slot(), Wait::No, |_| Ok::<_, Error>(()))
-        .expect("so is one of this crate");
+    for semaphore in [&single_slot(), &registered] {
+        without
+            .with_slot(semaphore, Wait::No, |_| Ok::<_, Error>(()))
+            .expect("so is one of this crate");
+    }
     without
         .with_object_lock("a", |_| Ok::<_, Error>(()))
         .expect("so is one of this crate");
@@ -77,7 +88,7 @@ fn batches_without_autocommit_change_nothing() {
     let pool = Mysql::pool_to(&database.url(), 1);
     let renewer = SlotRenewer::new(pool.clone());
     let guard = renewer
-        .acquire(&single_slot(), &LeaseOptions::new(RENEWED_LEASE), Wait::No)
+        .acquire(&single_slot(), LeaseOptions::new(RENEWED_LEASE), Wait::No)
         .expect("free");
     let mut conn = pool.get().expect("a connection");
     Mysql::sql(&mut conn, "SET SESSION autocommit = 0");

@@ -132,6 +132,27 @@ fn waits_and_tries_for_slots_end_while_their_tables_are_locked() {
     }
 }
 
+#[test]
+fn tries_and_waits_end_while_the_table_of_permits_is_locked() {
+    let database = Arc::new(Mysql::new());
+    for inside in [false, true] {
+        let semaphore = Semaphore::registered("tenant");
+        let mut conn = database.connect();
+        conn.set_permits("tenant", 2).expect("set");
+        let mut holder = database.connect();
+        let lock = "LOCK TABLES diesel_locks_semaphores WRITE";
+        holder.batch_execute(lock).expect(lock);
+        let waiter = spawn(move || {
+            let limit = Duration::from_millis(300);
+            behaviour::locked_tables::slot_tries_and_waits_end::<Mysql>(
+                &mut conn, &semaphore, limit, inside,
+            );
+        });
+        result_of(&waiter);
+        holder.batch_execute("UNLOCK TABLES").expect("unlock");
+    }
+}
+
 /// On MySQL no statement has a limit in milliseconds for the locks of tables: while a lock on a table is waited for, requests
 /// take as long as `lock_wait_timeout`.
 fn has_limits_for_tables(database: &Mysql) -> bool {

@@ -50,7 +50,7 @@ fn beside_leases_of(
     conn.register_semaphores([two]).expect("registered");
     let holds = format!(
         "UPDATE diesel_locks_slots SET expires_us = 1::bigint << 60 WHERE number <= {} - 2",
-        two.permits()
+        two.permits().expect("its own")
     );
     Postgres::sql(&mut conn, &holds);
     let mut watcher = database.connect();

@@ -200,15 +200,17 @@ fn waits_and_tries_for_slots_end_while_their_table_is_locked() {
     let database = Arc::new(Postgres::new());
     let limit = Duration::from_millis(300);
     let lease = || LeaseOptions::new(Duration::from_secs(60));
-    for inside in [false, true] {
-        let semaphore = Semaphore::new("two", 2);
+    let two = Semaphore::new("two", 2);
+    for (inside, table, semaphore) in [false, true].into_iter().flat_map(|inside| {
+        let registered = Semaphore::registered("two");
+        [("slots", two.clone()), ("semaphores", registered)]
+            .map(|(table, semaphore)| (inside, table, semaphore))
+    }) {
         let mut conn = database.connect();
-        conn.register_semaphores([&semaphore]).expect("registered");
+        conn.register_semaphores([&two]).expect("registered");
         let mut holder = database.connect();
-        Postgres::sql(
-            &mut holder,
-            "BEGIN; LOCK TABLE diesel_locks_slots IN ACCESS EXCLUSIVE MODE",
-        );
+        let lock = format!("BEGIN; LOCK TABLE diesel_locks_{table} IN ACCESS EXCLUSIVE MODE");
+        Postgres::sql(&mut holder, &lock);
         let waiter = spawn(move || {
             behaviour::locked_tables::slot_tries_and_waits_end::<Postgres>(
                 &mut conn, &semaphore, limit, inside,
@@ -217,7 +219,7 @@ fn waits_and_tries_for_slots_end_while_their_table_is_locked() {
         });
         let mut conn = result_of(&waiter);
         Postgres::sql(&mut holder, "ROLLBACK");
-        let slot = conn.try_acquire_slot(&Semaphore::new("two", 2), lease());
+        let slot = conn.try_acquire_slot(&two, lease());
         conn.release_slot(slot.expect("an answer").expect("free"))
             .expect("ours");
     }

@@ -109,7 +109,7 @@ pub(crate) fn result_of<T>(receiver: &Receiver<T>) -> T {
 }
 
 /// Waits until the condition is true.
-pub(crate) fn until(condition: impl Fn() -> bool) {
+pub(crate) fn until(mut condition: impl FnMut() -> bool) {
     let started = Instant::now();
     while !condition() {
         assert!(started.elapsed() < LONG, "it does not become true");

@@ -93,6 +93,10 @@ macro_rules! core_tests {
                 },
                 guards::{
                     guard_release_returns_the_lease_state,
+                    lease_ends_after_the_longest_hold,
+                    lease_without_progress_ends,
+                    limits_of_renewals_are_checked,
+                    progress_has_the_lease_renewed,
                     force_released_slot_is_noticed_by_its_guard,
                     guard_that_is_not_renewed_in_time_stays_lost,
                     callback_of_a_lost_guard_delays_no_renewal,
@@ -117,6 +121,7 @@ macro_rules! core_tests {
                     short_lease_expires,
                     unusable_leases_are_refused,
                     hold_at_least_delays_the_release,
+                    hold_time_lasts_after_the_clock_was_set_back,
                 },
                 queues::{
                     query_rate_does_not_grow_with_waiters,
@@ -132,6 +137,12 @@ macro_rules! core_tests {
                     two_versions_at_once_never_hold_more_than_the_larger_number,
                     unusable_numbers_and_names_are_refused,
                     names_are_compared_as_bytes_and_kept_whole,
+                },
+                registered_permits::{
+                    number_in_the_database_applies_to_each_attempt,
+                    waits_obey_a_change_of_the_number,
+                    changed_number_is_never_exceeded,
+                    number_that_is_missing_or_unusable_is_an_error,
                 },
                 renewers::{
                     guards_of_two_databases_are_renewed,

@@ -4,10 +4,13 @@ use std::ops::DerefMut;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use diesel_locks::{AsyncPool, LockPool, LockRequest, Semaphore, Wait};
+use diesel_locks::{
+    Async, LeaseOptions, LockPool, LockRequest, Pool, Semaphore, SlotRenewer, StopToken, Tick, Wait,
+};
 use torture_history::Client;
 
-use crate::worker::Failure;
+use crate::async_store::AsyncStore;
+use crate::worker::{Failure, Ticking, timer_job};
 
 /// Which pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,10 +82,18 @@ pub(crate) trait AsyncLocks<C>: Send + Sync {
         semaphore: &Semaphore,
         section: &dyn Section<C>,
     ) -> Result<(), Failure>;
+
+    /// Runs ticks, with a renewer of its own that uses the connections, until a stop.
+    async fn run_on_timer(
+        &self,
+        lease: &LeaseOptions,
+        stop: &StopToken,
+        ticking: &Ticking<'_, C>,
+    ) -> Result<(), Failure>;
 }
 
 #[async_trait]
-impl<P: AsyncPool> AsyncLocks<P::Connection> for LockPool<P> {
+impl<P: Pool<Style = Async, Connection: AsyncStore>> AsyncLocks<P::Connection> for LockPool<P> {
     fn waiting(&self) -> usize {
         self.waiting()
     }
@@ -114,6 +125,21 @@ impl<P: AsyncPool> AsyncLocks<P::Connection> for LockPool<P> {
         let work = async move |conn: &mut P::Connection| section.run(conn).await;
         self.try_with_slot(semaphore, work).await?;
         Ok(())
+    }
+
+    async fn run_on_timer(
+        &self,
+        lease: &LeaseOptions,
+        stop: &StopToken,
+        ticking: &Ticking<'_, P::Connection>,
+    ) -> Result<(), Failure> {
+        let renewer = SlotRenewer::new(self.pool().clone()).stopped_by(stop);
+        let work = async move |tick: &Tick<Async>| {
+            let ran = ticking.run(tick).await;
+            stop.stop();
+            ran
+        };
+        renewer.run_on_timer(&timer_job(), lease, work).await
     }
 }
 

@@ -25,11 +25,14 @@ use crate::routing;
 use crate::run_context::{RunContext, Targets};
 use crate::sessions::Sessions;
 use crate::store::Store;
-use crate::verdict::{self, OPERATION_LIMIT};
+use crate::verdict;
 use crate::worker_pool::{FakeClock, WorkerPool};
 
 /// How often is looked whether all workers are there.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// How long workers may take to stop: an operation, and the end of the runtime in which it was.
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(arguments: &Run) -> Result<ExitCode> {
     // A stopped worker would outlive this process.
@@ -116,7 +119,7 @@ pub(crate) fn run(arguments: &Run) -> Result<ExitCode> {
     let faults = std::mem::take(&mut *context.faults());
     let written = directory.write("faults.json", &faults);
     let reported = watched.and(written).and_then(|()| {
-        let killed = context.into_worker_pool().stop(OPERATION_LIMIT)?;
+        let killed = context.into_worker_pool().stop(STOP_TIMEOUT)?;
         let histories = Histories {
             processes: torture_history::read_all(directory.path())?,
             faults,
@@ -192,7 +195,8 @@ fn prepare(database: &Database) -> Result<()> {
         let mut conn: C = database.connect()?;
         conn.batch_execute(&C::settings())?;
         conn.create_tables()?;
-        let registered = [workload_spec::PINNED, workload_spec::LEASED[0]]
+        // The ticks that were run are in the timer's slot, which no purge is to remove.
+        let registered = [workload_spec::PINNED, workload_spec::LEASED[0], workload_spec::LIMITED, workload_spec::TIMER]
             .map(|semaphore| Semaphore::new(semaphore.name, semaphore.permits));
         conn.register_semaphores(&registered)?;
         Ok(())

@@ -18,6 +18,8 @@ pub(crate) enum Sabotage {
     OverCapacity,
     /// Numbers are drawn in a transaction of their own.
     LeakySequence,
+    /// The number of permits in the database is ignored.
+    IgnoredLimit,
     /// Counters are read before they are locked.
     StaleRead,
     /// Leases that are to be renewed are not.
@@ -36,10 +38,14 @@ pub(crate) enum Sabotage {
     UnlockedPin,
     /// Guards that have lost their slots do not report it.
     SilentGuard,
+    /// Holders that hang report progress.
+    FalseProgress,
     /// A node of a cluster in which all take writes is taken for the only one.
     NoDetection,
     /// A primary confirms a COMMIT before a standby has received it.
     Asynchronous,
+    /// A timer's slot is released by force after each tick, which is run again.
+    RepeatedTick,
     /// Slots are released as another process does, so that nobody in this one learns of it.
     NoHandOver,
 }

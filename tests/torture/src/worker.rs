@@ -17,6 +17,7 @@ mod requests;
 mod retry;
 mod sequences;
 mod slots;
+mod ticks;
 mod transfers;
 mod workload;
 
@@ -38,8 +39,10 @@ use crate::store::Store;
 
 use context::WorkerContext;
 pub(crate) use errors::Failure;
+pub(crate) use nonblocking::ticks::Ticking;
 use operation::Operation;
 use pool::pool;
+pub(crate) use ticks::timer_job;
 use workload::Workload;
 
 /// The process. However it ends, it ends without the exit handlers of C libraries: those of OpenSSL and Kerberos
@@ -186,12 +189,15 @@ impl<C: Store> WorkerContext<C> {
             } => leases::without_guard(self, operation, workload, semaphore, *lease_ms, *wait),
             Task::Pinned { lease_ms } => leases::pinned(self, operation, workload, *lease_ms),
             Task::Revoked { lease_ms } => guards::revoked(self, operation, *lease_ms),
+            Task::Stuck { lease_ms } => guards::stuck(self, operation, *lease_ms),
             Task::HandOver => guards::hand_over(self, operation, workload),
+            Task::Tick { lease_ms } => ticks::run_one(self, operation, workload, *lease_ms),
             Task::Slot { wait } => slots::use_slot(self, operation, workload, *wait),
             Task::Pass { sequence } => sequences::issue(self, operation, workload, *sequence),
             Task::Transfer { from, to } => {
                 transfers::transfer(self, operation, workload, *from, *to)
             }
+            Task::SetPermits { permits } => slots::set_permits(self, *permits),
             Task::Purge => purges::purge(self),
             Task::IgnoreFault {
                 method,

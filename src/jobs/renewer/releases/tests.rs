@@ -36,9 +36,9 @@ fn database() -> (tempfile::TempDir, SqlitePool) {
 fn renew(shared: &Shared<SqlitePool>, slot: Slot, kind: ReleaseKind) {
     let token = slot.token;
     let renewed = RenewedSlot {
-        state: Arc::new(State::new(slot)),
+        state: Arc::new(State::new(slot, &LeaseOptions::new(HOUR))),
         lease: HOUR,
-        lease_us: 1,
+        is_renewed: true,
     };
     renewed.state.release_as(kind);
     shared.lock().slots.insert(token, renewed);
@@ -76,6 +76,26 @@ fn release_does_not_count_lost_guards() {
     assert_eq!(conn.held_slots(&ListOptions::new()).expect("rows"), []);
 }
 
+/// When a renewal of others ends, it sets the time of the next one.
+#[test]
+fn slot_that_makes_progress_again_is_renewed_in_time() {
+    let (_folder, pool) = database();
+    let shared = Arc::new(Shared::new(pool));
+    let slot = Slot {
+        deadline: Instant::now() + HOUR,
+        ..Slot::from_parts("one", 1, Uuid::new_v4(), 0)
+    };
+    renew(&shared, slot.clone(), ReleaseKind::Used);
+    // So that no thread is started.
+    shared.lock().is_running = true;
+    for slot in shared.lock().slots.values_mut() {
+        slot.is_renewed = false;
+    }
+    assert_eq!(shared.lock().remaining(), None);
+    Arc::clone(&shared).renew_soon(&slot);
+    assert!(shared.lock().remaining().is_some());
+}
+
 /// As a slot that was granted for a tick which has not begun.
 #[test]
 fn shutdown_releases_an_unused_slot_before_its_minimum_hold_time() {
@@ -108,7 +128,9 @@ fn slot_of_a_lost_guard_is_released() {
     let shared = Arc::new(Shared::new(pool.clone()));
     let released =
         Arc::clone(&shared).release_in_background(&slot, ReleaseKind::Used, Duration::ZERO);
-    let ended = released.recv_timeout(Duration::from_secs(60));
+    let ended = released
+        .expect("a thread")
+        .recv_timeout(Duration::from_secs(60));
     assert_eq!(ended, Err(RecvTimeoutError::Disconnected));
     let mut conn = pool.get().expect("a connection");
     assert_eq!(conn.held_slots(&ListOptions::new()).expect("rows"), []);

@@ -194,7 +194,7 @@ impl<B: Backend> System<B> {
                 None
             }
             (Answer::NotRegistered, Err(Error::NotRegistered { permits, .. })) => {
-                assert_eq!(permits, self.model.permits[semaphore]);
+                assert_eq!(permits, Some(self.model.permits[semaphore]));
                 None
             }
             (answer, result) => panic!("{result:?} instead of {answer:?}"),

@@ -13,8 +13,9 @@ use crate::support::tables::SlotRow;
 
 impl<B: Backend> System<B> {
     pub(super) fn register(&mut self, on: usize, semaphore: usize) {
-        let asked = self.model.semaphore(semaphore);
-        let result = self.conn(on).register_semaphores([&asked]);
+        let permits = self.model.permits[semaphore];
+        let asked = Semaphore::new(NAMES[semaphore], permits);
+        let result = self.conn(on).register_semaphores([asked]);
         if self.model.is_open(on) {
             assert!(
                 matches!(result, Err(Error::AlreadyInTransaction { .. })),
@@ -24,7 +25,7 @@ impl<B: Backend> System<B> {
         }
         result.expect("registered");
         self.add_missing(semaphore);
-        self.model.registered[semaphore] = i32::try_from(asked.permits()).expect("few");
+        self.model.registered[semaphore] = i32::try_from(permits).expect("few");
     }
 
     pub(super) fn release_all(&mut self, on: usize, semaphore: usize) {

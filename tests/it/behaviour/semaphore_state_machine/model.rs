@@ -67,8 +67,14 @@ impl Model {
         }
     }
 
+    /// With the number of the database, if it is the same.
     pub(super) fn semaphore(&self, semaphore: usize) -> Semaphore {
-        Semaphore::new(NAMES[semaphore], self.permits[semaphore])
+        let (name, permits) = (NAMES[semaphore], self.permits[semaphore]);
+        if i32::try_from(permits) == Ok(self.registered[semaphore]) {
+            Semaphore::registered(name)
+        } else {
+            Semaphore::new(name, permits)
+        }
     }
 
     pub(super) fn is_open(&self, on: usize) -> bool {

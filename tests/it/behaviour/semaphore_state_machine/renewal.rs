@@ -101,14 +101,9 @@ impl<B: Backend> System<B> {
             return;
         };
         assert_eq!(result.expect("it is ours"), state(&row, now));
-        let expires_us = if row.hold_until_us > now {
-            row.hold_until_us
-        } else {
-            0
-        };
         let released = SlotRow {
             token: None,
-            expires_us,
+            expires_us: row.hold_until_us,
             ..row
         };
         self.model.write(on, key, released);

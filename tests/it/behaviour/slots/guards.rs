@@ -11,10 +11,12 @@ use diesel_locks::prelude::*;
 use diesel_locks::{Error, InspectExt, LeaseState, LockPool, SlotGuard, SlotRenewer};
 
 use super::{HOUR, acquire, is_full, one_hour, single_slot, slots_of};
+use crate::behaviour::events::Collector;
 use crate::subprocess::{LEASE, RENEWED_LEASE, SUBPROCESS_GUARDS, Subprocess};
 use crate::support::Backend;
 use crate::support::R2d2;
-use crate::support::threads::{LONG, begin, loss_of, roll_back};
+use crate::support::threads::{LONG, begin, loss_of, roll_back, until};
+use crate::support::urls::fresh_name;
 
 /// A renewer with a pool of its own.
 pub(crate) fn renewer<B: Backend>(database: &B, connections: u32) -> SlotRenewer<R2d2<B::Conn>> {
@@ -54,12 +56,26 @@ pub(crate) fn guarded<B: Backend>(
         .expect("a free slot")
 }
 
-/// When the slot was granted and when it ends.
+/// How long a slot is held from its grant to the end of its lease, and the remaining time.
 fn times<B: Backend>(conn: &mut B::Conn) -> Option<(Duration, Duration)> {
-    let held = conn.held_slots(&slots_of(single_slot())).expect("rows");
+    times_of::<B>(conn, &single_slot())
+}
+
+fn times_of<B: Backend>(conn: &mut B::Conn, semaphore: &Semaphore) -> Option<(Duration, Duration)> {
+    let held = conn.held_slots(&slots_of(semaphore)).expect("rows");
     let held = held.first()?;
     let lasts = (held.expires_at - held.acquired_at).to_std();
     Some((lasts.expect("later"), held.remaining))
+}
+
+/// Reports progress until the lease was renewed after a third of it.
+fn await_renewal<B: Backend>(conn: &mut B::Conn, guard: &SlotGuard) {
+    let semaphore = Semaphore::new(guard.slot().semaphore(), 1);
+    until(|| {
+        guard.progress().expect("held");
+        let (lasts, _) = times_of::<B>(conn, &semaphore).expect("held");
+        lasts > RENEWED_LEASE * 5 / 4
+    });
 }
 
 pub(crate) fn guard_is_renewed_until_it_is_dropped<B: Backend>() {
@@ -95,16 +111,16 @@ pub(crate) fn guard_release_returns_the_lease_state<B: Backend>() {
     let guard = guarded::<B>(&renewer, &single_slot(), &one_hour());
     assert!(
         renewer
-            .try_acquire(&single_slot(), &one_hour())
+            .try_acquire(&single_slot(), one_hour())
             .expect("an answer")
             .is_none()
     );
     let wait = Wait::AtMost(Duration::from_millis(60));
     let error = renewer
-        .acquire(&single_slot(), &one_hour(), wait)
+        .acquire(&single_slot(), one_hour(), wait)
         .expect_err("held");
     assert!(error.is_timeout(), "{error:?}");
-    let error = renewer.acquire(&single_slot(), &one_hour(), Wait::No);
+    let error = renewer.acquire(&single_slot(), one_hour(), Wait::No);
     assert!(error.expect_err("held").is_unavailable());
     assert_eq!(guard.release().expect("ours"), LeaseState::Unexpired);
     assert!(!is_full::<B>(&mut conn, &single_slot()));
@@ -275,7 +291,7 @@ pub(crate) fn pool_without_checks_recovers_from_cut_connections<B: Backend>() {
     let mut held = Vec::new();
     let acquire = |held: &mut Vec<SlotGuard>, round: usize| {
         let semaphore = Semaphore::new(format!("round {round}"), 1);
-        let guard = renewer.try_acquire(&semaphore, &one_hour())?;
+        let guard = renewer.try_acquire(&semaphore, one_hour())?;
         held.push(guard.expect("a free slot"));
         Ok(())
     };
@@ -407,11 +423,11 @@ pub(crate) fn try_run_releases_the_slot_after_success_error_and_panic<B: Backend
     let renewer = renewer::<B>(&database, 2);
     let held = acquire::<B>(&mut conn, &single_slot());
     let ran: Result<Option<()>, Error> =
-        renewer.try_run(&single_slot(), &one_hour(), |_| panic!("it is full"));
+        renewer.try_run(&single_slot(), one_hour(), |_| panic!("it is full"));
     assert_eq!(ran.expect("an answer"), None);
     conn.release_slot(held).expect("ours");
 
-    let ran = renewer.try_run(&single_slot(), &one_hour(), |guard| {
+    let ran = renewer.try_run(&single_slot(), one_hour(), |guard| {
         assert!(guard.is_held());
         assert!(is_full::<B>(&mut conn, &single_slot()));
         Ok::<_, Error>(guard.slot().number())
@@ -420,7 +436,7 @@ pub(crate) fn try_run_releases_the_slot_after_success_error_and_panic<B: Backend
     assert!(!is_full::<B>(&mut conn, &single_slot()));
 
     let panicked = catch_unwind(AssertUnwindSafe(|| {
-        renewer.try_run(&single_slot(), &one_hour(), |_| -> Result<(), Error> {
+        renewer.try_run(&single_slot(), one_hour(), |_| -> Result<(), Error> {
             panic!("on purpose")
         })
     }));
@@ -428,7 +444,7 @@ pub(crate) fn try_run_releases_the_slot_after_success_error_and_panic<B: Backend
     await_release::<B>(&mut conn);
     assert!(!is_full::<B>(&mut conn, &single_slot()));
 
-    let failed = renewer.try_run(&single_slot(), &one_hour(), |_| -> Result<(), Error> {
+    let failed = renewer.try_run(&single_slot(), one_hour(), |_| -> Result<(), Error> {
         Err(diesel::result::Error::NotFound.into())
     });
     assert!(failed.is_err());
@@ -458,4 +474,76 @@ pub(crate) fn paused_process_notices_the_lost_lease<B: Backend>() {
     assert_eq!(process.next_line(), "1 false true");
     assert!(!is_full::<B>(&mut conn, &single_slot()));
     process.kill();
+}
+
+/// Its holder hangs. The other guard of the renewer is renewed.
+pub(crate) fn lease_without_progress_ends<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let renewer = renewer::<B>(&database, 2);
+    let other = Semaphore::new("other", 1);
+    let kept = guarded::<B>(&renewer, &other, &renewed());
+    let lease = short().progress_within(LEASE);
+    let hangs = guarded::<B>(&renewer, &single_slot(), &lease);
+    let lost = loss_of(&hangs);
+    lost.recv_timeout(LONG).expect("without progress");
+    assert!(hangs.progress().expect_err("lost").is_slot_lost());
+    let next = conn.acquire_slot(&single_slot(), one_hour(), Wait::AtMost(LONG));
+    assert!(next.expect("free").fence() > hangs.fence());
+    await_renewal::<B>(&mut conn, &kept);
+}
+
+pub(crate) fn progress_has_the_lease_renewed<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let renewer = renewer::<B>(&database, 2);
+    let events = Collector::global();
+    let semaphore = Semaphore::new(fresh_name(), 1);
+    let lease = renewed().progress_within(Duration::from_millis(100));
+    let guard = guarded::<B>(&renewer, &semaphore, &lease);
+    // The first renewal, after a third of the lease, leaves the slot out.
+    until(|| events.events_with(semaphore.name()).contains("stalled"));
+    await_renewal::<B>(&mut conn, &guard);
+}
+
+pub(crate) fn lease_ends_after_the_longest_hold<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let renewer = renewer::<B>(&database, 2);
+    let longest = RENEWED_LEASE + Duration::from_secs(1);
+    let started = Instant::now();
+    let guard = guarded::<B>(&renewer, &single_slot(), &renewed().max_hold(longest));
+    let lost = loss_of(&guard);
+    lost.recv_timeout(LONG).expect("after the longest hold");
+    let held = started.elapsed();
+    assert!(held + Duration::from_millis(100) > longest, "{held:?}");
+    let next = conn.acquire_slot(&single_slot(), one_hour(), Wait::AtMost(LONG));
+    assert!(next.expect("free").fence() > guard.fence());
+}
+
+pub(crate) fn limits_of_renewals_are_checked<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let renewer = renewer::<B>(&database, 2);
+    let unusable = |result: Result<(), Error>, why: &str| {
+        let error = result.expect_err("unusable");
+        assert!(matches!(error, Error::InvalidLease { .. }), "{error:?}");
+        assert!(error.to_string().contains(why), "{error}");
+    };
+    for (lease, why) in [
+        (short().max_hold(LEASE / 2), "max_hold"),
+        (short().max_hold(Duration::MAX), "36,525 days"),
+        (short().progress_within(Duration::ZERO), "1 ms"),
+    ] {
+        unusable(renewer.try_acquire(&single_slot(), &lease).map(drop), why);
+        let acquired = renewer.acquire(&single_slot(), &lease, Wait::Forever);
+        unusable(acquired.map(drop), why);
+    }
+    for lease in [short().progress_within(LEASE), short().max_hold(LEASE)] {
+        let acquired = conn.try_acquire_slot(&single_slot(), lease.clone());
+        unusable(acquired.map(drop), "SlotRenewer");
+        let acquired = conn.acquire_slot(&single_slot(), lease, Wait::Forever);
+        unusable(acquired.map(drop), "SlotRenewer");
+    }
+    assert!(!is_full::<B>(&mut conn, &single_slot()));
 }

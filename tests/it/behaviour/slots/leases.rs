@@ -295,6 +295,29 @@ pub(crate) fn hold_at_least_delays_the_release<B: Backend>() {
     assert!(!is_full::<B>(&mut conn, &single_slot()));
 }
 
+/// The slot is released after the end of its hold time, and then the clock is set back to a time before that end.
+pub(crate) fn hold_time_lasts_after_the_clock_was_set_back<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let lease = LeaseOptions::new(HOUR).hold_at_least(HOUR);
+    let slot = conn.try_acquire_slot(&single_slot(), lease);
+    let slot = slot.expect("an answer").expect("a free slot");
+    B::sql(
+        &mut conn,
+        "UPDATE diesel_locks_slots SET hold_until_us = acquired_us",
+    );
+    conn.release_slot(slot).expect("ours");
+    B::sql(
+        &mut conn,
+        "UPDATE diesel_locks_slots SET acquired_us = acquired_us + 3600000000, \
+         hold_until_us = hold_until_us + 3600000000, \
+         expires_us = CASE WHEN expires_us > 0 THEN expires_us + 3600000000 ELSE 0 END",
+    );
+    assert!(is_full::<B>(&mut conn, &single_slot()));
+    assert_eq!(conn.force_release_all(single_slot()).expect("a count"), 1);
+    assert!(!is_full::<B>(&mut conn, &single_slot()));
+}
+
 pub(crate) fn waiter_gets_the_slot_when_it_is_released<B: Backend>() {
     let database = Arc::new(B::new());
     let mut conn = database.connect();

@@ -19,7 +19,7 @@ pub(crate) fn stop_ends_the_waits_of_a_renewer<B: Backend>() {
     let stoppable = renewer.stopped_by(&stop);
     let waiters = [(); 3].map(|()| {
         let renewer = stoppable.clone();
-        spawn(move || renewer.acquire(&single_slot(), &one_hour(), Wait::Forever))
+        spawn(move || renewer.acquire(&single_slot(), one_hour(), Wait::Forever))
     });
     stop.stop();
     for waiter in &waiters {
@@ -29,9 +29,9 @@ pub(crate) fn stop_ends_the_waits_of_a_renewer<B: Backend>() {
     }
     assert!(guard.is_held(), "guards are not affected");
     guard.release().expect("ours");
-    let error = stoppable.try_acquire(&single_slot(), &one_hour());
+    let error = stoppable.try_acquire(&single_slot(), one_hour());
     assert!(matches!(error, Err(Error::Stopped { .. })), "{error:?}");
-    let error = stoppable.try_run(&single_slot(), &one_hour(), |_| Ok::<_, Error>(()));
+    let error = stoppable.try_run(&single_slot(), one_hour(), |_| Ok::<_, Error>(()));
     assert!(matches!(error, Err(Error::Stopped { .. })), "{error:?}");
     let held = database
         .connect()
@@ -55,10 +55,10 @@ pub(crate) fn stop_ends_the_wait_of_a_renewer_for_a_connection<B: Backend>() {
         spawn(move || {
             if waits {
                 renewer
-                    .acquire(&single_slot(), &one_hour(), Wait::Forever)
+                    .acquire(&single_slot(), one_hour(), Wait::Forever)
                     .map(Some)
             } else {
-                renewer.try_acquire(&single_slot(), &one_hour())
+                renewer.try_acquire(&single_slot(), one_hour())
             }
         })
     });
@@ -79,7 +79,7 @@ pub(crate) fn nothing_is_held_for_a_stopped_caller<B: Backend>() {
         let guard = guarded::<B>(&renewer, &single_slot(), &one_hour());
         let stop = StopToken::new();
         let stoppable = renewer.stopped_by(&stop);
-        let waiter = spawn(move || stoppable.acquire(&single_slot(), &one_hour(), Wait::Forever));
+        let waiter = spawn(move || stoppable.acquire(&single_slot(), one_hour(), Wait::Forever));
         let together = Arc::new(Barrier::new(2));
         let other = Arc::clone(&together);
         let release = spawn(move || {

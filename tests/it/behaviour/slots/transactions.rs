@@ -60,7 +60,13 @@ pub(crate) fn a_new_semaphore_in_an_open_transaction_is_an_error<B: Backend>() {
     });
     let error = result.expect_err("no rows");
     assert!(
-        matches!(error, Error::NotRegistered { permits: 1, .. }),
+        matches!(
+            error,
+            Error::NotRegistered {
+                permits: Some(1),
+                ..
+            }
+        ),
         "{error:?}"
     );
     assert!(error.to_string().contains("register_semaphores"), "{error}");

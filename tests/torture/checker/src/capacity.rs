@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::time::Duration;
 
 use torture_history::{Moment, Task, workload_spec};
 
@@ -10,6 +11,9 @@ use crate::findings::Findings;
 use crate::operation::Operation;
 use crate::run::Run;
 use crate::{Limits, Violation};
+
+/// For how long after an operation that failed the number of permits may change that it has set: a message that a fault delays.
+const LATEST_CHANGE: Duration = Duration::from_secs(30);
 
 /// A holder of a slot, or a process that believes that it is one.
 struct Holding<'r, 'a> {
@@ -28,7 +32,7 @@ pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
         let Some(semaphore) = operation.semaphore() else {
             continue;
         };
-        let holding = if matches!(operation.task, Task::Lease { .. }) {
+        let holding = if matches!(operation.task, Task::Lease { .. } | Task::Tick { .. }) {
             let belief = jumps.believed_hold(operation);
             belief.map(|(from, until, slot)| (from, until, Some(slot.number)))
         } else {
@@ -49,6 +53,77 @@ pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
         let mut all = by_semaphore.remove(semaphore.name).unwrap_or_default();
         all.sort_unstable_by_key(|holding| (holding.from, holding.until, holding.operation.op));
         check_one(semaphore, run, &all, findings);
+        // Other nodes may not know yet that the number has changed.
+        if semaphore == workload_spec::LIMITED && !limits.several_writers {
+            check_numbers(&Numbers::of(run), run, &all, findings);
+        }
+    }
+}
+
+/// The numbers of permits that were set for [`workload_spec::LIMITED`], and from when until when each may have applied.
+struct Numbers(Vec<(u32, Moment, Moment)>);
+
+impl Numbers {
+    fn of(run: &Run<'_>) -> Self {
+        let initial = (workload_spec::LIMITED.permits, Moment(0), Moment(0));
+        let mut changes = vec![initial];
+        let mut confirmed = Vec::new();
+        for operation in &run.operations {
+            let Task::SetPermits { permits } = operation.task else {
+                continue;
+            };
+            let began = operation.began;
+            let latest = if let Some(end) = operation.done() {
+                confirmed.push((began, end.at));
+                end.at
+            } else {
+                operation
+                    .end
+                    .map_or(began, |end| end.at)
+                    .plus(LATEST_CHANGE)
+            };
+            changes.push((*permits, began, latest));
+        }
+        let replaced = |latest: Moment| {
+            let later = confirmed.iter().filter(|(began, _)| *began >= latest);
+            later.map(|(_, end)| *end).min().unwrap_or(Moment(u64::MAX))
+        };
+        let may_apply = |(permits, began, latest)| (permits, began, replaced(latest));
+        Self(changes.into_iter().map(may_apply).collect())
+    }
+
+    /// The largest that may have applied at any moment of a stretch.
+    fn largest(&self, from: Moment, until: Moment) -> u32 {
+        let applied = self.0.iter();
+        let applied = applied.filter(|(_, first, last)| *first <= until && from <= *last);
+        applied.map(|(permits, ..)| *permits).max().unwrap_or(0)
+    }
+}
+
+/// Looks for grants beyond the number of permits: when all that certainly held slots meanwhile were as many. Not those whose lease
+/// had ended before it was renewed, which did not count as held in between.
+fn check_numbers(
+    numbers: &Numbers,
+    run: &Run<'_>,
+    ascending: &[Holding<'_, '_>],
+    findings: &mut Findings,
+) {
+    for new in ascending {
+        let (requested, granted) = (new.operation.began, new.from);
+        let holds = |other: &&Holding<'_, '_>| other.from <= requested && other.until >= granted;
+        let others = ascending.iter().filter(holds);
+        let others = others.filter(|other| {
+            let renewed = &other.operation.renewed;
+            other.operation.op != new.operation.op && !renewed.iter().any(|one| one.expired)
+        });
+        let held = u32::try_from(others.count()).unwrap_or(u32::MAX);
+        let permits = numbers.largest(requested, granted);
+        if held >= permits {
+            findings.add(Violation::OverCapacity, || {
+                let new = describe(run, new);
+                format!("{held} slots of {permits} registered permits were held: {new}")
+            });
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! What took place, by the rows that operations left, and whether that was reported to their workers.
 
-use torture_history::{InjectedFault, Op, Outcome, Request, Row, Task, workload_spec};
+use torture_history::{
+    ErrorKind, InjectedFault, Op, Outcome, Request, Row, Task, TransactionMethod, workload_spec,
+};
 
 use crate::findings::Findings;
 use crate::operation::Operation;
@@ -86,9 +88,22 @@ fn judge(operation: &Operation<'_>, index: usize, there: usize) -> Option<Judged
         Outcome::Done => (there == 0).then_some(Judged::LostCommit(index)),
         Outcome::Refused | Outcome::RolledBack => (there > 0).then_some(Judged::GhostCommit(index)),
         Outcome::Failed { kind, .. } => {
-            (there > 0 && !kind.may_have_happened()).then_some(Judged::GhostCommit(index))
+            let is_unknown = kind.may_have_happened()
+                || *kind == ErrorKind::Connection && is_committed_by_diesel(operation.task);
+            (there > 0 && !is_unknown).then_some(Judged::GhostCommit(index))
         }
     }
+}
+
+/// Whether Diesel sends COMMIT. Its error does not say whether the connection was lost then or before.
+fn is_committed_by_diesel(task: &Task) -> bool {
+    matches!(
+        task,
+        Task::IgnoreFault {
+            method: TransactionMethod::Diesel,
+            ..
+        }
+    )
 }
 
 /// Nothing of a transaction whose closure has panicked is there; what came after it on the same connection is.
@@ -171,10 +186,10 @@ fn places<'a>(operation: &Operation<'a>) -> Vec<Place<'a>> {
             let counters = counters.into_iter();
             counters.map(|id| Place::Counter(id.into())).collect()
         }
-        Task::Lease { semaphore, .. } => {
-            let slot = operation.slot().into_iter();
-            slot.map(|slot| Place::Resource {
-                id: workload_spec::resource(semaphore, slot.number).into(),
+        Task::Lease { .. } | Task::Tick { .. } => {
+            let slot = operation.semaphore().zip(operation.slot()).into_iter();
+            slot.map(|(semaphore, slot)| Place::Resource {
+                id: workload_spec::resource(semaphore.name, slot.number).into(),
                 fence: slot.fence,
             })
             .collect()
@@ -201,13 +216,24 @@ fn places<'a>(operation: &Operation<'a>) -> Vec<Place<'a>> {
             })
             .collect()
         }
-        Task::Purge | Task::Revoked { .. } | Task::HandOver => Vec::new(),
+        Task::SetPermits { .. }
+        | Task::Purge
+        | Task::Revoked { .. }
+        | Task::Stuck { .. }
+        | Task::HandOver => Vec::new(),
     }
 }
 
 /// Whether nothing of it remains in the database, even if it is done.
 fn leaves_nothing(task: &Task) -> bool {
-    matches!(task, Task::Purge | Task::Revoked { .. } | Task::HandOver)
+    matches!(
+        task,
+        Task::SetPermits { .. }
+            | Task::Purge
+            | Task::Revoked { .. }
+            | Task::Stuck { .. }
+            | Task::HandOver
+    )
 }
 
 /// What an operation has committed by statements of its own, or may have, whose transaction was gone: the row that it

@@ -50,7 +50,11 @@ fn expected(operation: &Operation<'_>, kind: ErrorKind) -> Expected {
         // whatever the session's is; numbers are waited for as rows are, and a purge waits for nothing else.
         (
             ErrorKind::StatementTimedOut,
-            Task::Pass { .. } | Task::Transfer { .. } | Task::Purge | Task::IgnoreFault { .. },
+            Task::Pass { .. }
+            | Task::Transfer { .. }
+            | Task::SetPermits { .. }
+            | Task::Purge
+            | Task::IgnoreFault { .. },
         ) => Expected::WhenLimited,
         // It has ignored the error that says why.
         (ErrorKind::Aborted, Task::IgnoreFault { .. }) => Expected::AfterInjectedFault,
@@ -70,6 +74,7 @@ fn expected(operation: &Operation<'_>, kind: ErrorKind) -> Expected {
         (
             ErrorKind::Deadlock | ErrorKind::Aborted,
             Task::Purge
+            | Task::SetPermits { .. }
             | Task::Lock { .. }
             | Task::Slot { .. }
             | Task::Pinned { .. }
@@ -78,11 +83,16 @@ fn expected(operation: &Operation<'_>, kind: ErrorKind) -> Expected {
         ) => Expected::WithSeveralWriters,
         (ErrorKind::Deadlock, _) => Expected::WithSeveralWritersWhenCut,
         // Leases end while their holders are paused, or when the clock jumps; `leases.rs` knows which may.
-        (ErrorKind::SlotLost, Task::Lease { .. } | Task::Pinned { .. }) => Expected::Always,
+        (
+            ErrorKind::SlotLost,
+            Task::Lease { .. } | Task::Pinned { .. } | Task::Stuck { .. } | Task::Tick { .. },
+        ) => Expected::Always,
         // By its own worker.
         (ErrorKind::Dropped, _) => Expected::Always,
         // Resources look at the fences of leases.
-        (ErrorKind::Fenced, Task::Lease { .. }) => Expected::Always,
+        (ErrorKind::Fenced, Task::Lease { .. } | Task::Tick { .. }) => Expected::Always,
+        // It takes a connection for its write, for as long as the pool takes.
+        (ErrorKind::Pool, Task::Tick { .. }) => Expected::WhenCut,
         // A guard takes no longer for a connection than for its slot, and a lock pool no longer than for its lock.
         (ErrorKind::Pool, _)
             if matches!(wait, Some(WaitLimit::AtMost(_)))
@@ -91,7 +101,9 @@ fn expected(operation: &Operation<'_>, kind: ErrorKind) -> Expected {
             Expected::Always
         }
         // A pool is empty while new connections are refused, and its time-out passes while its process is stopped.
-        (ErrorKind::Connection | ErrorKind::Pool, _) => Expected::WhenCut,
+        (ErrorKind::Connection | ErrorKind::OutcomeUnknown | ErrorKind::Pool, _) => {
+            Expected::WhenCut
+        }
         _ => Expected::Never,
     }
 }

@@ -39,21 +39,28 @@ pub(crate) fn check(run: &Run<'_>, findings: &mut Findings) {
     check_hand_overs(calm.filter_map(hand_over).collect(), findings);
 }
 
-/// What is wrong with the report of a slot that was released by force.
+/// What is wrong with the report of a slot that was released by force, or whose holder hangs.
 fn unreported(operation: &Operation<'_>, is_calm: bool) -> Option<String> {
-    let Task::Revoked { lease_ms } = operation.task else {
-        return None;
+    let (cause, why, leases, lease_ms) = match operation.task {
+        Task::Revoked { lease_ms } => (
+            GuardEvent::Revoked,
+            "its slot was released by force",
+            1,
+            lease_ms,
+        ),
+        // It is renewed without progress for as long as the lease.
+        Task::Stuck { lease_ms } => (GuardEvent::Stuck, "its holder hangs", 2, lease_ms),
+        _ => return None,
     };
-    let revoked = operation.guard(GuardEvent::Revoked)?;
+    let from = operation.guard(cause)?;
     operation.done()?;
     let Some(reported) = operation.guard(GuardEvent::LossReported) else {
-        return Some("its slot was released by force, and its guard has not reported it".into());
+        return Some(format!("{why}, and its guard has not reported the loss"));
     };
-    let took = reported.since(revoked);
-    let longest = Duration::from_millis(*lease_ms) + SLACK;
-    (is_calm && took > longest).then(|| {
-        format!("its slot was released by force, and its guard reported it {took:?} later")
-    })
+    let took = reported.since(from);
+    let longest = Duration::from_millis(*lease_ms) * leases + SLACK;
+    (is_calm && took > longest)
+        .then(|| format!("{why}, and its guard reported the loss {took:?} later"))
 }
 
 /// The time from the release of a slot until another thread of the process was granted it. `Duration::MAX` if that thread

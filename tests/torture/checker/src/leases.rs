@@ -48,13 +48,13 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, finding
     let mut judged = 0;
     for operation in &run.operations {
         let lost = match operation.task {
-            Task::Lease { renewed: true, .. }
+            Task::Lease { renewed: true, .. } | Task::Tick { .. }
                 if is_undisturbed(operation, &fault_windows, tolerance) =>
             {
                 judged += 1;
                 lost_renewed(operation)
             }
-            Task::Lease { renewed: true, .. } => None,
+            Task::Lease { renewed: true, .. } | Task::Tick { .. } => None,
             Task::Lease { lease_ms, .. } => {
                 let lease = Duration::from_millis(*lease_ms);
                 lost_early(operation, lease.saturating_sub(step), &jumps)

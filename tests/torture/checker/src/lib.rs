@@ -23,6 +23,7 @@
 //! | `losses.rs` | transactions that were gone before their end, and locks that outlived a panic |
 //! | `counters.rs`, `order.rs`, `sequences.rs`, `contiguity.rs` | numbers that must be 1 to n, in the order of time |
 //! | `holders.rs`, `believed_holds.rs`, `capacity.rs`, `fences.rs` | who held what, when |
+//! | `ticks.rs` | ticks of a timer that were run again |
 //! | `guards.rs` | losses that guards did not report, and releases that the next waiter of the process learned of late |
 //! | `leases.rs`, `fault_windows.rs` | leases that were lost although no fault was near |
 //! | `residual_locks.rs`, `completion.rs`, `errors.rs` | locks that were left, operations that never ended, which errors are expected |
@@ -60,6 +61,7 @@ mod report;
 mod residual_locks;
 mod run;
 mod sequences;
+mod ticks;
 mod timeouts;
 mod verdict;
 mod violation;
@@ -92,6 +94,7 @@ pub fn check(histories: &Histories, evidence: &Evidence, limits: &Limits) -> Res
     capacity::check(&run, limits, &mut findings);
     fences::check_grants(&run, limits, &mut findings);
     fences::check_writes(&run, evidence, &mut findings);
+    ticks::check(&run, &mut findings);
     leases::check(&run, evidence, limits, &mut findings);
     guards::check(&run, &mut findings);
     residual_locks::check(evidence, &mut findings);

@@ -33,7 +33,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            longest: Duration::from_secs(60),
+            longest: Duration::from_secs(30),
             killed: BTreeSet::new(),
             statements_are_limited: false,
             one_more_transaction: false,

@@ -164,13 +164,16 @@ impl Operation<'_> {
                 .into_iter()
                 .find(|leased| leased.name == semaphore),
             Task::Pinned { .. } => Some(workload_spec::PINNED),
+            Task::Tick { .. } => Some(workload_spec::TIMER),
             Task::Slot { .. } => Some(workload_spec::HELD_BY_TRANSACTIONS),
-            // The first two have semaphores of their own.
+            // The first three have semaphores of their own.
             Task::Revoked { .. }
+            | Task::Stuck { .. }
             | Task::HandOver
             | Task::Lock { .. }
             | Task::Pass { .. }
             | Task::Transfer { .. }
+            | Task::SetPermits { .. }
             | Task::Purge
             | Task::IgnoreFault { .. }
             | Task::Panic { .. } => None,
@@ -228,6 +231,7 @@ impl Operation<'_> {
         );
         let guard: &[_] = match self.task {
             Task::Revoked { .. } => &[GuardEvent::Revoked, GuardEvent::LossReported],
+            Task::Stuck { .. } => &[GuardEvent::Stuck, GuardEvent::LossReported],
             Task::HandOver => &[GuardEvent::HandedOver],
             _ => &[],
         };
@@ -236,6 +240,12 @@ impl Operation<'_> {
             !self.entered.is_empty() && events.eq(guard.iter().take(self.guard.len()))
                 || self.guard.is_empty(),
             "this does not happen to its guard"
+        );
+        let is_tick = matches!(self.task, Task::Tick { .. });
+        let mut slots_held = self.entered.iter().filter_map(|entered| entered.slot);
+        ensure!(
+            slots_held.all(|slot| slot.due_us.is_some() == is_tick),
+            "ticks are due, and nothing else is"
         );
         let without = self.entered.iter().any(|entered| entered.slot.is_none());
         ensure!(!slots || !without, "it leased a slot without a number");

@@ -52,6 +52,10 @@ pub struct Phases {
     pub calm: Phase,
     /// The longest operation that no fault overlapped: what waits are to be compared with.
     pub calm_max_ms: f64,
+    /// The longest operation of all, which has to be shorter than [`Limits::longest`](crate::Limits::longest), in words.
+    pub longest: String,
+    /// How long that took.
+    pub longest_ms: f64,
     /// During each kind of fault.
     pub faults: BTreeMap<FaultKind, Waits>,
 }
@@ -65,6 +69,7 @@ impl Phases {
                 calm_max = calm_max.max(run.took(operation));
             }
         }
+        let longest = run.operations.iter().max_by_key(|one| run.took(one));
         let calm = run.until.since(run.from);
         let calm = calm.saturating_sub(any.within(run.from, run.until));
         let calm = phase(run, calm, |at| !any.overlaps(at, at));
@@ -95,6 +100,8 @@ impl Phases {
         Self {
             calm,
             calm_max_ms: milliseconds(Some(calm_max)),
+            longest: longest.map_or_else(String::new, |one| run.describe_operation(one)),
+            longest_ms: milliseconds(longest.map(|one| run.took(one))),
             faults,
         }
     }

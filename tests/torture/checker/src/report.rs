@@ -67,7 +67,8 @@ fn write_phases(f: &mut Formatter<'_>, phases: &Phases) -> Result {
             times(waits.idle)
         )?;
     }
-    Ok(())
+    let (longest_ms, longest) = (phases.longest_ms, &phases.longest);
+    writeln!(f, "longest operation: {longest_ms:.1} ms, {longest}")
 }
 
 fn times(Times { median_ms, max_ms }: Times) -> String {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use torture_history::{ErrorKind, FaultKind, Moment, Outcome, WaitLimit, workload_spec};
+use torture_history::{ErrorKind, FaultKind, Moment, Outcome, Task, WaitLimit, workload_spec};
 
 use crate::believed_holds::ClockJumps;
 use crate::fault_windows::{FaultWindows, RECOVERY_TIME};
@@ -56,7 +56,9 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, finding
                 )
             });
         }
-        let fault_windows = if operation.semaphore().is_some() && !waited.timed_out {
+        // A tick's limit is a stop, which does not end the attempt that is running.
+        let is_of_slot = !waited.timed_out || matches!(operation.task, Task::Tick { .. });
+        let fault_windows = if operation.semaphore().is_some() && is_of_slot {
             &of_slots
         } else {
             &fault_windows

@@ -112,6 +112,7 @@ fn outcome(outcome: Option<&Outcome>) -> &'static str {
             ErrorKind::Fenced => "fenced",
             ErrorKind::Pool => "pool",
             ErrorKind::Connection => "connection",
+            ErrorKind::OutcomeUnknown => "outcome_unknown",
             ErrorKind::Dropped => "dropped",
             ErrorKind::Other => "other",
         },

@@ -26,6 +26,8 @@ pub enum Violation {
     StaleWrites,
     /// A fence that is not larger than that of an earlier grant of any slot of the semaphore, or was granted twice.
     Fences,
+    /// A tick of a timer was run that had been run before, or one that was due before it; or none was due then.
+    RepeatedTicks,
     /// A lease that nothing could end was lost, or was believed in beyond its end.
     LostLeases,
     /// A number of a sequence was lost.
@@ -53,7 +55,7 @@ pub enum Violation {
 
 impl Violation {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::LostUpdates,
         Self::LostCommits,
         Self::GhostCommits,
@@ -63,6 +65,7 @@ impl Violation {
         Self::OverCapacity,
         Self::StaleWrites,
         Self::Fences,
+        Self::RepeatedTicks,
         Self::LostLeases,
         Self::SequenceGaps,
         Self::SequenceRepeats,
@@ -88,6 +91,7 @@ impl Violation {
             Self::OverCapacity => "over_capacity",
             Self::StaleWrites => "stale_writes",
             Self::Fences => "fences",
+            Self::RepeatedTicks => "repeated_ticks",
             Self::LostLeases => "lost_leases",
             Self::SequenceGaps => "sequence_gaps",
             Self::SequenceRepeats => "sequence_repeats",

@@ -60,8 +60,10 @@ pub enum ErrorKind {
     Fenced,
     /// The pool had no connection to give.
     Pool,
-    /// The connection is gone. Whether a COMMIT that was on its way took place is not known.
+    /// The connection is gone, or the server takes no writes any more. This crate has sent no COMMIT.
     Connection,
+    /// The connection is gone, or COMMIT failed. Whether it took place is not known.
+    OutcomeUnknown,
     /// The worker has dropped its future. Whether a COMMIT that was on its way took place is not known.
     Dropped,
     /// Any other.
@@ -71,6 +73,6 @@ pub enum ErrorKind {
 impl ErrorKind {
     /// Whether an operation that failed so may have taken place all the same.
     pub fn may_have_happened(self) -> bool {
-        matches!(self, Self::Connection | Self::Dropped | Self::Other)
+        matches!(self, Self::OutcomeUnknown | Self::Dropped | Self::Other)
     }
 }

@@ -27,6 +27,8 @@ pub struct SlotHeld {
     pub number: u32,
     /// Its fence.
     pub fence: i64,
+    /// For a tick of a timer: when it was due, in microseconds since 1970.
+    pub due_us: Option<i64>,
 }
 
 /// A row that an operation has written, of those in which something goes wrong.
@@ -45,6 +47,8 @@ pub enum Row {
 pub enum GuardEvent {
     /// Another connection released it by force.
     Revoked,
+    /// Its holder made progress for the last time.
+    Stuck,
     /// The guard reported the loss, in every way that it has.
     LossReported,
     /// After its release it was granted to another thread of the process.

@@ -91,8 +91,19 @@ pub enum Task {
         /// How long the lease is.
         lease_ms: u64,
     },
+    /// Lease a slot with a guard, report progress for longer than the lease, hang then, and wait for the guard to report the loss.
+    Stuck {
+        /// How long the lease is, and how long it is renewed without progress.
+        lease_ms: u64,
+    },
     /// Lease a slot with a guard, and release it while the same process waits for it in another thread.
     HandOver,
+    /// Take part in a job on a timer until one tick was run, or for [`workload_spec::TICK_WAIT_MS`], and write the fence of the
+    /// tick to the job's resource.
+    Tick {
+        /// How long the lease is.
+        lease_ms: u64,
+    },
     /// Hold a slot for one transaction.
     Slot {
         /// How long the slot is waited for.
@@ -109,6 +120,11 @@ pub enum Task {
         from: u32,
         /// Where it goes.
         to: u32,
+    },
+    /// Set the number of permits of [`workload_spec::LIMITED`].
+    SetPermits {
+        /// The number.
+        permits: u32,
     },
     /// Remove what nobody holds: kept rows of locks, and free slots.
     Purge,
@@ -138,16 +154,19 @@ pub enum Task {
 
 impl Task {
     /// The names of all kinds.
-    pub const NAMES: [&str; 12] = [
+    pub const NAMES: [&str; 15] = [
         "lock",
         "renewed lease",
         "lease",
         "pinned",
         "revoked",
+        "stuck",
         "hand-over",
+        "tick",
         "slot",
         "pass",
         "transfer",
+        "set permits",
         "purge",
         "ignored fault",
         "panic",
@@ -157,11 +176,13 @@ impl Task {
     pub fn wait_limit(&self) -> Option<WaitLimit> {
         match self {
             Self::Lock { wait, .. } | Self::Lease { wait, .. } | Self::Slot { wait } => Some(*wait),
-            Self::Pinned { .. } | Self::Revoked { .. } | Self::HandOver => {
+            Self::Pinned { .. } | Self::Revoked { .. } | Self::Stuck { .. } | Self::HandOver => {
                 Some(WaitLimit::AtMost(workload_spec::SLOT_WAIT_MS))
             }
+            Self::Tick { .. } => Some(WaitLimit::AtMost(workload_spec::TICK_WAIT_MS)),
             Self::Pass { .. }
             | Self::Transfer { .. }
+            | Self::SetPermits { .. }
             | Self::Purge
             | Self::IgnoreFault { .. }
             | Self::Panic { .. } => None,
@@ -172,7 +193,11 @@ impl Task {
     pub fn has_guard(&self) -> bool {
         matches!(
             self,
-            Self::Lease { renewed: true, .. } | Self::Revoked { .. } | Self::HandOver
+            Self::Lease { renewed: true, .. }
+                | Self::Revoked { .. }
+                | Self::Stuck { .. }
+                | Self::HandOver
+                | Self::Tick { .. }
         )
     }
 
@@ -184,10 +209,13 @@ impl Task {
             Self::Lease { renewed: false, .. } => "lease",
             Self::Pinned { .. } => "pinned",
             Self::Revoked { .. } => "revoked",
+            Self::Stuck { .. } => "stuck",
             Self::HandOver => "hand-over",
+            Self::Tick { .. } => "tick",
             Self::Slot { .. } => "slot",
             Self::Pass { .. } => "pass",
             Self::Transfer { .. } => "transfer",
+            Self::SetPermits { .. } => "set permits",
             Self::Purge => "purge",
             Self::IgnoreFault { .. } => "ignored fault",
             Self::Panic { .. } => "panic",

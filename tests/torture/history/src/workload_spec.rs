@@ -55,7 +55,7 @@ pub struct Semaphore {
 }
 
 /// Slots that are leased for writes at fenced resources: resource `base + number` for the slot `number`.
-pub const LEASED: [Semaphore; 3] = [
+pub const LEASED: [Semaphore; 4] = [
     Semaphore {
         name: "leader",
         permits: 1,
@@ -65,6 +65,7 @@ pub const LEASED: [Semaphore; 3] = [
         permits: 3,
     },
     HELD_BY_TRANSACTIONS,
+    LIMITED,
 ];
 
 /// The longest lease that is asked for, in milliseconds. The nemesis pauses workers for longer.
@@ -89,9 +90,30 @@ pub const HELD_BY_TRANSACTIONS: Semaphore = Semaphore {
     permits: 2,
 };
 
+/// Slots whose number of permits is in the database: at first, and at most, this.
+pub const LIMITED: Semaphore = Semaphore {
+    name: "limited",
+    permits: 4,
+};
+
+/// The slot of the job on a timer.
+pub const TIMER: Semaphore = Semaphore {
+    name: "timer",
+    permits: 1,
+};
+
+/// The period of the job on a timer, in milliseconds.
+pub const TICK_PERIOD_MS: u64 = 500;
+
+/// Its offset, in milliseconds.
+pub const TICK_OFFSET_MS: u64 = 70;
+
+/// How long a tick is waited for, in milliseconds: several periods, because others run ticks too.
+pub const TICK_WAIT_MS: u64 = 1500;
+
 /// All of them.
 pub fn semaphores() -> impl Iterator<Item = Semaphore> {
-    LEASED.into_iter().chain([PINNED])
+    LEASED.into_iter().chain([PINNED, TIMER])
 }
 
 /// The resource that the holder of a slot writes to.
@@ -103,7 +125,7 @@ pub fn resource(semaphore: &str, number: u32) -> u32 {
 
 /// All resources, with slots for one holder more than there may be.
 pub fn resources() -> impl Iterator<Item = u32> {
-    LEASED.into_iter().flat_map(|semaphore| {
+    LEASED.into_iter().chain([TIMER]).flat_map(|semaphore| {
         (1..=semaphore.permits + 1).map(move |number| resource(semaphore.name, number))
     })
 }

@@ -241,7 +241,11 @@ impl FailureExt for Failure {
         }
         let mut text = format!("{self:#}");
         let kind = self.error_kind();
-        if let ErrorKind::Connection | ErrorKind::Deadlock | ErrorKind::Other = kind {
+        if let ErrorKind::Connection
+        | ErrorKind::OutcomeUnknown
+        | ErrorKind::Deadlock
+        | ErrorKind::Other = kind
+        {
             for statement in failed_statements() {
                 text = format!("{text}; failed: {statement}");
             }
@@ -307,8 +311,7 @@ fn kind_of(error: &Error) -> ErrorKind {
         Error::TransactionAborted { .. } | Error::NotInTransaction { .. } => ErrorKind::Aborted,
         Error::SlotLost { .. } => ErrorKind::SlotLost,
         Error::Pool(_) | Error::AsyncPool(_) => ErrorKind::Pool,
-        // As of a connection that was lost at COMMIT.
-        Error::OutcomeUnknown { .. } => ErrorKind::Connection,
+        Error::OutcomeUnknown { .. } => ErrorKind::OutcomeUnknown,
         // The server is not the primary any more, or another becomes it.
         error if error.is_read_only() || is_of_a_promotion(error) => ErrorKind::Connection,
         _ => ErrorKind::Other,
@@ -317,7 +320,5 @@ fn kind_of(error: &Error) -> ErrorKind {
 
 /// Whether Group Replication has refused SERIALIZABLE, as it does while another member becomes the primary (error 3098).
 fn is_of_a_promotion(error: &Error) -> bool {
-    error
-        .to_string()
-        .contains("does not comply with the requirements by an external plugin")
+    matches!(error, Error::RefusedByGroup { .. })
 }

@@ -1,13 +1,13 @@
 //! Guards that lose their slots, or give them to another thread of the process.
 
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use diesel::connection::SimpleConnection;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, LeaseState, SlotGuard, StopToken, Wait};
+use diesel_locks::{Error, LeaseState, SlotGuard, StopToken};
 use torture_history::{GuardEvent, Outcome, workload_spec};
 
 use super::context::WorkerContext;
@@ -18,8 +18,8 @@ use super::workload::Workload;
 use crate::sabotage::Sabotage;
 use crate::store::Store;
 
-/// How long is waited for what must come within some seconds: an operation may take a minute.
-const LONGEST: Duration = Duration::from_secs(30);
+/// How long is waited for what must come within some seconds: an operation may take half a minute.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// A semaphore with one permit that no other operation uses.
 fn own_semaphore(kind: &str, operation: &Operation) -> Semaphore {
@@ -30,11 +30,10 @@ fn acquired<C: Store>(
     context: &WorkerContext<C>,
     operation: &Operation,
     semaphore: &Semaphore,
-    lease_ms: u64,
+    lease: LeaseOptions,
 ) -> Result<SlotGuard, Failure> {
-    let wait = Wait::AtMost(Duration::from_millis(workload_spec::SLOT_WAIT_MS));
-    let lease = lease(context, lease_ms);
-    let guard = context.renewer.acquire(semaphore, &lease, wait);
+    let wait = Duration::from_millis(workload_spec::SLOT_WAIT_MS);
+    let guard = context.renewer.acquire(semaphore, lease, wait);
     let guard = guard
         .map_err(classify_without_connection)
         .context("acquiring")?;
@@ -49,7 +48,47 @@ pub(crate) fn revoked<C: Store>(
     lease_ms: u64,
 ) -> Result<Outcome, Failure> {
     let semaphore = own_semaphore("revoked", operation);
-    let guard = acquired(context, operation, &semaphore, lease_ms)?;
+    let guard = acquired(context, operation, &semaphore, lease(context, lease_ms))?;
+    let is_lost = loss(context, &guard);
+    let mut conn = context.pool.get().map_err(Error::from)?;
+    let revoked = conn.force_release_all(semaphore.name());
+    classify_result(&mut *conn, revoked.map_err(Failure::from)).context("revoking")?;
+    operation.guard(GuardEvent::Revoked)?;
+    drop(conn);
+    let is_told = is_lost.recv_timeout(LONGEST).is_ok();
+    note_loss(operation, &guard, is_told)
+}
+
+/// A holder that hangs: its guard loses the slot.
+pub(crate) fn stuck<C: Store>(
+    context: &WorkerContext<C>,
+    operation: &Operation,
+    lease_ms: u64,
+) -> Result<Outcome, Failure> {
+    let semaphore = own_semaphore("stuck", operation);
+    let duration = Duration::from_millis(lease_ms);
+    let lease = lease(context, lease_ms).progress_within(duration);
+    let guard = acquired(context, operation, &semaphore, lease)?;
+    let is_lost = loss(context, &guard);
+    for _ in 0..3 {
+        thread::sleep(duration / 2);
+        guard.progress()?;
+    }
+    operation.guard(GuardEvent::Stuck)?;
+    let is_told = if context.job.sabotage == Some(Sabotage::FalseProgress) {
+        let began = Instant::now();
+        while guard.progress().is_ok() && began.elapsed() < LONGEST {
+            thread::sleep(duration / 2);
+        }
+        is_lost.try_recv().is_ok()
+    } else {
+        is_lost.recv_timeout(LONGEST).is_ok()
+    };
+    note_loss(operation, &guard, is_told)
+}
+
+/// Is notified when the guard reports that it has lost its slot.
+fn loss<C: Store>(context: &WorkerContext<C>, guard: &SlotGuard) -> Receiver<()> {
     let (lost, is_lost) = channel();
     if context.job.sabotage != Some(Sabotage::SilentGuard) {
         guard.on_lost(move || {
@@ -57,12 +96,10 @@ pub(crate) fn revoked<C: Store>(
             let _ = lost.send(());
         });
     }
-    let mut conn = context.pool.get().map_err(Error::from)?;
-    let revoked = conn.force_release_all(semaphore.name());
-    classify_result(&mut *conn, revoked.map_err(Failure::from)).context("revoking")?;
-    operation.guard(GuardEvent::Revoked)?;
-    drop(conn);
-    let is_told = is_lost.recv_timeout(LONGEST).is_ok();
+    is_lost
+}
+
+fn note_loss(operation: &Operation, guard: &SlotGuard, is_told: bool) -> Result<Outcome, Failure> {
     if is_told && !guard.is_held() && guard.ensure_held().is_err() {
         operation.guard(GuardEvent::LossReported)?;
     }
@@ -89,8 +126,8 @@ pub(crate) fn hand_over<C: Store>(
     workload: &mut Workload,
 ) -> Result<Outcome, Failure> {
     let semaphore = own_semaphore("handed over", operation);
-    let lease_ms = workload_spec::HANDED_OVER_MS;
-    let guard = acquired(context, operation, &semaphore, lease_ms)?;
+    let lease = || lease(context, workload_spec::HANDED_OVER_MS);
+    let guard = acquired(context, operation, &semaphore, lease())?;
     let interval = Duration::from_millis(workload_spec::HANDED_OVER_MS);
     let standby = context.renewer.poll_interval(interval);
     let stop = StopToken::new();
@@ -98,9 +135,8 @@ pub(crate) fn hand_over<C: Store>(
         let (leads, is_leading) = channel();
         let (semaphore, stop) = (&semaphore, &stop);
         let elected = scope.spawn(move || {
-            let lease = lease(context, lease_ms);
             let standby = standby.stopped_by(stop);
-            standby.run_as_leader(semaphore, &lease, |_| -> Result<(), Failure> {
+            standby.run_as_leader(semaphore, lease(), |_| -> Result<(), Failure> {
                 let handed_over = operation.guard(GuardEvent::HandedOver);
                 // Nobody waits for it when the time is up.
                 let _ = leads.send(());

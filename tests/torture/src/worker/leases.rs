@@ -38,17 +38,13 @@ pub(super) fn held<C: Store>(context: &WorkerContext<C>, slot: &Slot) -> SlotHel
     SlotHeld {
         number,
         fence: slot.fence() - back,
+        due_us: None,
     }
 }
 
 /// Notes that the slot is held now, if its lease has not ended by this process's clock, and says so.
 pub(super) fn look(operation: &Operation, slot: &Slot) -> bool {
-    let now = Moment::now();
-    let is_held = !slot.remaining().is_zero();
-    if is_held {
-        operation.still_held(now);
-    }
-    is_held
+    operation.look(|| !slot.remaining().is_zero())
 }
 
 /// What renews a slot, or does not.
@@ -87,14 +83,7 @@ impl LeasedSlot {
 
     fn look(&self, operation: &Operation) -> bool {
         match self {
-            Self::Guard(guard) => {
-                let now = Moment::now();
-                let is_held = guard.is_held();
-                if is_held {
-                    operation.still_held(now);
-                }
-                is_held
-            }
+            Self::Guard(guard) => operation.look(|| guard.is_held()),
             Self::Unguarded(slot) => look(operation, slot),
         }
     }
@@ -273,7 +262,7 @@ fn acquired<C: Store>(
 }
 
 /// Writes at the slot's resource, which refuses a fence that is smaller than one it has seen.
-fn write<C: Store>(
+pub(super) fn write<C: Store>(
     context: &WorkerContext<C>,
     operation: &Operation,
     name: &str,

@@ -8,12 +8,14 @@ mod lock_pool;
 mod sections;
 mod service;
 mod tasks;
+pub(super) mod ticks;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use tokio::runtime::{Builder, Runtime};
+use torture_history::Task;
 
 use super::context::WorkerContext;
 use super::pool::settings;
@@ -21,12 +23,13 @@ use super::workload::Workload;
 use crate::async_pools::PoolKind;
 use crate::async_store::AsyncStore;
 use crate::engine::Engine;
+use crate::sabotage::Sabotage;
 use crate::store::Store;
 
 use drops::{Attempt, Ending};
 
-/// The connections of a pool. An operation uses one; the last one may still be closing.
-const CONNECTIONS: u32 = 2;
+/// The connections of a pool. An operation uses one, and a tick two more; the last one may still be closing.
+const CONNECTIONS: u32 = 4;
 
 /// How long the end of a runtime may take: it waits for statements on SQLite.
 const SHUTDOWN: Duration = Duration::from_secs(40);
@@ -99,7 +102,13 @@ fn serve_alone<C: Store>(
         if context.is_over() {
             break;
         }
-        let task = workload.async_task();
+        let mut task = workload.async_task();
+        // A tick uses several connections, and would wait for the transaction that one of them has left open.
+        while context.job.sabotage == Some(Sabotage::NoRollbackOnDrop)
+            && matches!(task, Task::Tick { .. })
+        {
+            task = workload.async_task();
+        }
         let client = round.pool.connection();
         let attempt = Attempt {
             context: Arc::clone(context),

@@ -54,6 +54,16 @@ impl Operation {
         self.held_until.store(at.0, Ordering::SeqCst);
     }
 
+    /// Notes that it holds what it asked for now, if that is so, and says so.
+    pub(crate) fn look(&self, is_held: impl FnOnce() -> bool) -> bool {
+        let now = Moment::now();
+        let is_held = is_held();
+        if is_held {
+            self.still_held(now);
+        }
+        is_held
+    }
+
     /// It still holds what it asked for, because its transaction is open or the database will say otherwise.
     pub(crate) fn leaves(&self) {
         self.still_held(Moment::now());

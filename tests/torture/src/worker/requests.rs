@@ -22,13 +22,17 @@ pub(crate) fn wait(wait_limit: WaitLimit) -> Wait {
 pub(crate) fn held_by_transactions<C: Store>(context: &WorkerContext<C>) -> Semaphore {
     let leased = semaphore(context, workload_spec::HELD_BY_TRANSACTIONS.name);
     if context.job.sabotage == Some(Sabotage::SlotIgnoresLeases) {
-        return Semaphore::new("not leased", leased.permits());
+        return Semaphore::new("not leased", leased.permits().expect("its own"));
     }
     leased
 }
 
 /// A semaphore of the workload, with the permits that the workers assume.
 pub(crate) fn semaphore<C: Store>(context: &WorkerContext<C>, name: &str) -> Semaphore {
+    let is_limited = name == workload_spec::LIMITED.name;
+    if is_limited && context.job.sabotage != Some(Sabotage::IgnoredLimit) {
+        return Semaphore::registered(name);
+    }
     let leased = workload_spec::semaphores().find(|semaphore| semaphore.name == name);
     let permits = leased.map_or(1, |semaphore| semaphore.permits);
     let more = u32::from(context.job.sabotage == Some(Sabotage::OverCapacity));

@@ -9,6 +9,17 @@ use super::requests::{held_by_transactions, wait};
 use super::workload::Workload;
 use crate::store::Store;
 
+/// Sets the number of permits of a semaphore, of which other workers hold slots.
+pub(crate) fn set_permits<C: Store>(
+    context: &WorkerContext<C>,
+    permits: u32,
+) -> Result<Outcome, Failure> {
+    let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
+    let set = conn.set_permits(workload_spec::LIMITED.name, permits);
+    classify_result(&mut *conn, set.map_err(Failure::from))?;
+    Ok(Outcome::Done)
+}
+
 /// Notes its visit while it holds a slot.
 pub(crate) fn use_slot<C: Store>(
     context: &WorkerContext<C>,

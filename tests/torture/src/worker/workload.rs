@@ -12,6 +12,11 @@ use crate::cluster::Cluster;
 use crate::engine::Engine;
 use crate::job::Job;
 
+/// Its lease is as long as that of others that are renewed.
+const TICK: Task = Task::Tick {
+    lease_ms: workload_spec::LONGEST_LEASE_MS,
+};
+
 /// Draws tasks from the run's seed.
 pub(crate) struct Workload {
     rng: StdRng,
@@ -63,13 +68,14 @@ impl Workload {
 
     /// A task for an asynchronous connection.
     pub(crate) fn async_task(&mut self) -> Task {
-        match self.rng.random_range(0..10) {
-            0..5 => self.lock(),
-            5..7 => Task::Slot { wait: self.wait() },
-            7..9 => Task::Pass {
+        match self.rng.random_range(0..100) {
+            0..50 => self.lock(),
+            50..70 => Task::Slot { wait: self.wait() },
+            70..88 => Task::Pass {
                 sequence: self.rng.random_range(0..workload_spec::SEQUENCES),
             },
-            _ => self.lease(),
+            88..95 => self.lease(),
+            _ => TICK,
         }
     }
 
@@ -91,18 +97,26 @@ impl Workload {
 
     pub(crate) fn task(&mut self) -> Task {
         match self.rng.random_range(0..100) {
-            0..20 => self.lock(),
-            20..24 => Task::Purge,
-            24..33 => self.renewed_lease(),
-            33..46 => self.lease(),
+            0..18 => self.lock(),
+            18..22 => TICK,
+            22..24 => Task::Purge,
+            24..26 => Task::SetPermits {
+                permits: self.rng.random_range(0..=workload_spec::LIMITED.permits),
+            },
+            26..34 => self.renewed_lease(),
+            34..46 => self.lease(),
             46..56 => Task::Pinned {
                 lease_ms: self.one_of(&[300, workload_spec::LONGEST_LEASE_MS]),
             },
             56..58 => Task::Revoked {
                 lease_ms: self.one_of(&[300, workload_spec::LONGEST_LEASE_MS]),
             },
-            58..60 => Task::HandOver,
-            60..70 => Task::Slot { wait: self.wait() },
+            // It takes seconds. A shorter lease ends while a renewal waits for a busy machine.
+            58..59 => Task::Stuck {
+                lease_ms: workload_spec::LONGEST_LEASE_MS,
+            },
+            59..61 => Task::HandOver,
+            61..70 => Task::Slot { wait: self.wait() },
             70..82 => Task::Pass {
                 sequence: self.rng.random_range(0..workload_spec::SEQUENCES),
             },
@@ -132,20 +146,26 @@ impl Workload {
     }
 
     fn renewed_lease(&mut self) -> Task {
-        Task::Lease {
-            semaphore: self.semaphore(),
-            renewed: true,
-            lease_ms: workload_spec::LONGEST_LEASE_MS,
-            wait: self.short_wait(),
-        }
+        self.lease_of(true, workload_spec::LONGEST_LEASE_MS)
     }
 
     fn lease(&mut self) -> Task {
+        let lease_ms = self.rng.random_range(100..400);
+        self.lease_of(false, lease_ms)
+    }
+
+    fn lease_of(&mut self, renewed: bool, lease_ms: u64) -> Task {
+        let semaphore = self.semaphore();
+        let mut wait = self.short_wait();
+        // It may have no permits until the end of the run.
+        if wait == WaitLimit::Forever && semaphore == workload_spec::LIMITED.name {
+            wait = self.limited_wait();
+        }
         Task::Lease {
-            semaphore: self.semaphore(),
-            renewed: false,
-            lease_ms: self.rng.random_range(100..400),
-            wait: self.short_wait(),
+            semaphore,
+            renewed,
+            lease_ms,
+            wait,
         }
     }
 

@@ -308,6 +308,7 @@ macro_rules! tests_on {
                 a_stale_read_is_found: "stale-read" => &["lost_updates"],
                 no_fence_is_found: "no-fence" => &["stale_writes"],
                 over_capacity_is_found: "over-capacity" => &["over_capacity"],
+                an_ignored_limit_is_found: "ignored-limit" => &["over_capacity"],
                 a_leaky_sequence_is_found: "leaky-sequence" => &["sequence_gaps"],
                 an_unrenewed_lease_is_found: "no-renewal" => &["lost_leases"],
                 a_loss_reported_as_success_is_found: "loss-as-success" => &["unreported_losses"],
@@ -315,6 +316,8 @@ macro_rules! tests_on {
                 a_fence_that_grows_in_its_slot_only_is_found: "fence-per-slot" => &["fences"],
                 transactions_whose_slots_ignore_leases_are_found: "slot-ignores-leases" => &["over_capacity"],
                 a_guard_that_does_not_report_its_loss_is_found: "silent-guard" => &["unreported_losses"],
+                a_holder_that_hangs_and_is_renewed_is_found: "false-progress" => &["unreported_losses"],
+                a_tick_that_is_run_again_is_found: "repeated-tick" => &["repeated_ticks"],
                 releases_that_are_not_handed_over_are_found: "no-hand-over" => &["late_hand_overs"],
             }
 

@@ -2,17 +2,18 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::process::ExitCode;
-use std::sync::Arc;
+use std::process::{self, ExitCode};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
-use diesel::connection::{Connection, InstrumentationEvent};
+use diesel::connection::{Connection, InstrumentationEvent, SimpleConnection};
+use diesel::r2d2::{ConnectionManager, CustomizeConnection, Error as R2d2Error, Pool};
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, SlotRenewer};
 use program_support::connection::AnyConnection;
-use program_support::database::Database;
+use program_support::database::{Database, Engine};
 use program_support::processes::{Children, Event, die_with_parent, now, read_job, report};
 use serde::{Deserialize, Serialize};
 
@@ -32,13 +33,24 @@ enum Report {
     Failed(String),
 }
 
-const SEMAPHORE: Semaphore = Semaphore::from_static("scale", 1);
+/// What a child has sent.
+static SENT: AtomicU64 = AtomicU64::new(0);
+
+/// One slot for all processes, or one for each.
+fn semaphore(options: &Options) -> Result<Semaphore> {
+    if options.renewing_s.is_some() {
+        let permits = u32::try_from(options.processes.get())?;
+        return Ok(Semaphore::new("scale renewals", permits));
+    }
+    Ok(Semaphore::new("scale", 1))
+}
 
 pub(crate) fn run(options: &Options, database: &Database) -> Result<Counts> {
     let mut conn = AnyConnection::open(database)?;
     diesel_locks::migrate(&mut conn)?;
-    conn.register_semaphores(&[SEMAPHORE])?;
-    conn.force_release_all(&SEMAPHORE)?;
+    let semaphore = semaphore(options)?;
+    conn.register_semaphores([&semaphore])?;
+    conn.force_release_all(&semaphore)?;
     let mut children = Children::new()?;
     for _ in 0..options.processes.get() {
         children.start(database)?;
@@ -77,38 +89,87 @@ pub(crate) fn run(options: &Options, database: &Database) -> Result<Counts> {
     Ok(counts)
 }
 
-/// In a child: waits, holds and releases until it is killed.
-pub(crate) fn wait_in_turn(options: &Options) -> Result<ExitCode> {
+/// In a child: takes part until it is killed.
+pub(crate) fn run_child(options: &Options) -> Result<ExitCode> {
     die_with_parent()?;
     let database: Database = read_job()?;
-    let Err(error) = take_turns(options, &database);
+    let semaphore = semaphore(options)?;
+    let Err(error) = match options.renewing_s {
+        Some(seconds) => renew(&semaphore, Duration::from_secs(seconds), &database),
+        None => take_turns(&semaphore, options, &database),
+    };
     report(&Report::Failed(format!("{error:#}")));
     Ok(ExitCode::FAILURE)
 }
 
-fn take_turns(options: &Options, database: &Database) -> Result<Infallible> {
+fn take_turns(semaphore: &Semaphore, options: &Options, database: &Database) -> Result<Infallible> {
     let mut conn = AnyConnection::open(database)?;
-    let sent = Arc::new(AtomicU64::new(0));
-    let counted = Arc::clone(&sent);
-    conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
-        if let InstrumentationEvent::StartQuery { .. } = event {
-            counted.fetch_add(1, Ordering::Relaxed);
-        }
-    });
-    thread::spawn(move || {
+    // A session's first request and release take longer: the server plans their statements.
+    let own = Semaphore::new(format!("scale {}", process::id()), 1);
+    let slot = conn.acquire_slot(&own, LeaseOptions::new(LEASE), Wait::Forever)?;
+    conn.release_slot(slot)?;
+    count_statements(&mut conn);
+    thread::spawn(|| {
         loop {
-            report(&Report::Sent(sent.load(Ordering::Relaxed)));
-            thread::sleep(REPORT_INTERVAL);
+            report_sent();
         }
     });
     // The work with the slot, and the rest after it.
     let hold = Duration::from_millis(options.hold_ms);
+    let limit = options.at_most_s.map(Duration::from_secs);
+    let wait = limit.map_or(Wait::Forever, Wait::AtMost);
     loop {
-        let slot = conn.acquire_slot(&SEMAPHORE, LeaseOptions::new(LEASE), Wait::Forever)?;
+        let slot = match conn.acquire_slot(semaphore, LeaseOptions::new(LEASE), wait) {
+            Err(Error::LockTimeout { .. }) => continue,
+            slot => slot?,
+        };
         report(&Report::Granted(now()));
         thread::sleep(hold);
         report(&Report::Released(now()));
         conn.release_slot(slot)?;
         thread::sleep(hold);
     }
+}
+
+fn renew(semaphore: &Semaphore, lease: Duration, database: &Database) -> Result<Infallible> {
+    let pool = Pool::builder()
+        .max_size(1)
+        .connection_customizer(Box::new(Counted))
+        .build(ConnectionManager::<AnyConnection>::new(&database.url))?;
+    let guard =
+        SlotRenewer::new(pool).acquire(semaphore, LeaseOptions::new(lease), Wait::Forever)?;
+    // Renewals only.
+    SENT.store(0, Ordering::Relaxed);
+    loop {
+        report_sent();
+        guard.ensure_held()?;
+    }
+}
+
+#[derive(Debug)]
+struct Counted;
+
+impl CustomizeConnection<AnyConnection, R2d2Error> for Counted {
+    fn on_acquire(&self, conn: &mut AnyConnection) -> Result<(), R2d2Error> {
+        if conn.engine() == Engine::Sqlite {
+            conn.batch_execute("PRAGMA busy_timeout = 60000")
+                .map_err(R2d2Error::QueryError)?;
+        }
+        count_statements(conn);
+        Ok(())
+    }
+}
+
+fn count_statements(conn: &mut AnyConnection) {
+    conn.set_instrumentation(|event: InstrumentationEvent<'_>| {
+        if let InstrumentationEvent::StartQuery { .. } = event {
+            SENT.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+}
+
+/// Reports once per interval.
+fn report_sent() {
+    report(&Report::Sent(SENT.load(Ordering::Relaxed)));
+    thread::sleep(REPORT_INTERVAL);
 }

@@ -27,6 +27,12 @@ const PAUSE_DIVISOR: Time = 10;
 /// The statements of a look on PostgreSQL: BEGIN with a limit for the wait for a table, the query, COMMIT. An attempt is one.
 const STATEMENTS_PER_LOOK: u32 = 3;
 
+/// The statements of a renewal: the pool's check of its connection, and the UPDATE.
+const STATEMENTS_PER_RENEWAL: u32 = 2;
+
+/// A `SlotRenewer` renews when this part of the lease is over.
+const RENEWAL_DIVISOR: Time = 3;
+
 /// How long the server works on a statement, and on how many at a time.
 const STATEMENT: Time = 150;
 const CORES: usize = 2;
@@ -93,7 +99,15 @@ pub(crate) fn run(options: &Options) -> Counts {
     };
     for process in 0..options.processes.get() {
         let start = simulation.random.random_range(0..SECOND);
-        simulation.wait_from(process, start);
+        match options.renewing_s {
+            Some(lease) => {
+                simulation.at(
+                    start + lease * SECOND / RENEWAL_DIVISOR,
+                    Event::Sends(process),
+                );
+            }
+            None => simulation.wait_from(process, start),
+        }
     }
     while let Some(Reverse((now, event))) = simulation.events.pop()
         && now < options.seconds * SECOND
@@ -133,10 +147,16 @@ impl Simulation<'_> {
 
     fn happen(&mut self, now: Time, event: Event) {
         match event {
+            Event::Sends(index) if self.options.renewing_s.is_some() => {
+                self.processes[index].statements_left = STATEMENTS_PER_RENEWAL;
+                let answered = self.serve(now);
+                self.at(answered, Event::Answers(index));
+            }
             Event::Sends(index) => {
+                let is_last = self.time_left(now, index) == 0;
                 let process = &mut self.processes[index];
                 let is_eager = !self.options.standby && now - process.waits_since < EAGER;
-                process.attempts_now = is_eager || process.attempts > 0;
+                process.attempts_now = is_eager || process.attempts > 0 || is_last;
                 process.attempts = process.attempts.saturating_sub(1);
                 process.statements_left = if process.attempts_now {
                     1
@@ -154,8 +174,19 @@ impl Simulation<'_> {
                     self.at(answered, Event::Answers(index));
                     return;
                 }
-                if self.slot.is_held && self.slot.lease_ends > now {
+                if let Some(lease) = self.options.renewing_s {
+                    self.at(now + lease * SECOND / RENEWAL_DIVISOR, Event::Sends(index));
+                } else if self.slot.is_held && self.slot.lease_ends > now {
+                    if self.time_left(now, index) == 0 {
+                        self.wait_from(index, now);
+                        return;
+                    }
+                    if self.processes[index].refusals == 0 {
+                        // The waiter asks which database it is, and joins the queue of its process.
+                        self.serve(now);
+                    }
                     let pause = self.pause(now, index);
+                    let pause = pause.min(self.time_left(now, index));
                     self.at(now + pause, Event::Sends(index));
                 } else if self.processes[index].attempts_now {
                     self.grant(now, index);
@@ -180,6 +211,13 @@ impl Simulation<'_> {
                 self.wait_from(index, rested);
             }
         }
+    }
+
+    /// How long the process still waits. At its limit it makes a last attempt.
+    fn time_left(&self, now: Time, index: usize) -> Time {
+        let limit = self.options.at_most_s.map(|seconds| seconds * SECOND);
+        let end = limit.map_or(Time::MAX, |limit| self.processes[index].waits_since + limit);
+        end.saturating_sub(now)
     }
 
     fn grant(&mut self, now: Time, index: usize) {
@@ -253,6 +291,24 @@ mod tests {
             (8.0..12.0).contains(&(hundred / slow)),
             "{slow} of {hundred}"
         );
+    }
+
+    #[test]
+    fn each_process_renews_three_times_in_its_lease() {
+        let renewals = "--renewing-s 30 --seconds 600 --processes";
+        for (processes, expected) in [(100, 20.0), (10_000, 2000.0)] {
+            let per_second = figure("statements_per_second", &format!("{renewals} {processes}"));
+            let ratio = per_second / expected;
+            assert!((0.9..1.1).contains(&ratio), "{processes}: {per_second}");
+        }
+    }
+
+    #[test]
+    fn waits_that_end_soon_send_more_statements() {
+        let long = "--hold-ms 60000 --seconds 50 --processes 100";
+        let per_second = |more: &str| figure("statements_per_second", &format!("{long}{more}"));
+        let (limited, unlimited) = (per_second(" --at-most-s 2"), per_second(""));
+        assert!(limited > 2.0 * unlimited, "{limited} and {unlimited}");
     }
 
     #[test]

@@ -2,9 +2,12 @@
 
 use torture_checker::Violation::{GhostCommits, LostCommits};
 use torture_checker::{LedgerRow, SlotUse};
-use torture_history::{ErrorKind, FaultKind, Outcome, Task, WaitLimit, workload_spec};
+use torture_history::{
+    ErrorKind, FaultKind, InjectedFault, Outcome, Task, TransactionMethod, WaitLimit, workload_spec,
+};
 
-use crate::history_builder::{failed, leasing, locking};
+use crate::history_builder::operations::BEFORE;
+use crate::history_builder::{failed, ignoring_fault, leasing, locking};
 use crate::valid_history::valid_history;
 
 #[test]
@@ -78,6 +81,37 @@ fn a_victim_of_a_deadlock_that_is_there() {
     builder.end(op, failed(ErrorKind::Deadlock), None, 1003);
     builder.count(op, &[100, 101]);
     builder.finds(&[(GhostCommits, 1)]);
+}
+
+#[test]
+fn a_connection_that_was_lost_before_commit_and_is_there() {
+    for kind in [ErrorKind::Connection, ErrorKind::Pool] {
+        let mut builder = valid_history();
+        builder.fault(FaultKind::Reset, None, 1000, 1001);
+        let times = [1000, 1001, 1002, 1003];
+        let op = builder.whole(1, locking(&[3]), None, failed(kind), times);
+        builder.count(op, &[3]);
+        builder.finds(&[(GhostCommits, 1)]);
+    }
+}
+
+#[test]
+fn diesel_does_not_say_when_a_connection_was_lost() {
+    for (method, found) in [
+        (TransactionMethod::Diesel, &[][..]),
+        (TransactionMethod::Transaction, &[(GhostCommits, 1)]),
+    ] {
+        let mut builder = valid_history();
+        builder.fault(FaultKind::Reset, None, 1000, 1001);
+        let op = builder.begin(1, ignoring_fault(method, InjectedFault::Duplicate), 1000);
+        builder.enter(op, None, 1001);
+        for row in BEFORE {
+            builder.wrote(op, row, 1002);
+        }
+        builder.end(op, failed(ErrorKind::Connection), Some(1002), 1003);
+        builder.keep(op, &BEFORE);
+        builder.finds(found);
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use torture_history::{
 
 use crate::history_builder::{HistoryBuilder, failed, ignoring_fault, panicking};
 
-const KINDS: [ErrorKind; 10] = [
+const KINDS: [ErrorKind; 11] = [
     ErrorKind::Held,
     ErrorKind::TimedOut,
     ErrorKind::StatementTimedOut,
@@ -18,6 +18,7 @@ const KINDS: [ErrorKind; 10] = [
     ErrorKind::Fenced,
     ErrorKind::Pool,
     ErrorKind::Connection,
+    ErrorKind::OutcomeUnknown,
     ErrorKind::Other,
 ];
 
@@ -55,14 +56,13 @@ fn expected_of(
         let mut builder = HistoryBuilder::new();
         prepare(&mut builder);
         let op = builder.begin_with(client, 1, task.clone(), 20_000);
-        // A pinned slot is waited for longer.
-        let is_pinned = matches!(task, Task::Pinned { .. });
-        builder.end(
-            op,
-            failed(*kind),
-            None,
-            if is_pinned { 21_000 } else { 20_010 },
-        );
+        // Some slots are waited for longer.
+        let end = match task {
+            Task::Pinned { .. } => 21_000,
+            Task::Tick { .. } => 21_500,
+            _ => 20_010,
+        };
+        builder.end(op, failed(*kind), None, end);
         is_explained(&builder)
     };
     KINDS.into_iter().filter(is_expected).collect()
@@ -95,6 +95,8 @@ fn errors_while_no_fault_is_injected() {
     let wait = WaitLimit::No;
     assert_eq!(calm(Task::Slot { wait }), []);
     assert_eq!(calm(Task::Pinned { lease_ms: 9 }), [TimedOut, SlotLost]);
+    let tick = Task::Tick { lease_ms: 9 };
+    assert_eq!(calm(tick), [TimedOut, SlotLost, Fenced]);
     assert_eq!(calm(Task::Pass { sequence: 1 }), [Deadlock, Serialization]);
     let (from, to) = (100, 101);
     assert_eq!(calm(Task::Transfer { from, to }), [Deadlock, Serialization]);
@@ -120,11 +122,11 @@ fn with_fault(kind: FaultKind, worker: Option<u32>, from: u64, until: u64) -> Ve
 
 #[test]
 fn errors_while_connections_are_cut() {
-    use ErrorKind::{Connection, Pool};
+    use ErrorKind::{Connection, OutcomeUnknown, Pool};
 
     for kind in FaultKind::ALL {
         let cut: &[ErrorKind] = if kind.cuts() {
-            &[Pool, Connection]
+            &[Pool, Connection, OutcomeUnknown]
         } else {
             &[]
         };
@@ -159,7 +161,7 @@ fn without_a_server_no_connection_is_lost() {
 
 #[test]
 fn errors_of_a_release() {
-    use ErrorKind::{Connection, Fenced, Pool, SlotLost, StatementTimedOut};
+    use ErrorKind::{Connection, Fenced, OutcomeUnknown, Pool, SlotLost, StatementTimedOut};
 
     let expected_at_release = |prepare: fn(&mut HistoryBuilder)| -> Vec<ErrorKind> {
         let is_expected = |kind: &ErrorKind| {
@@ -180,7 +182,7 @@ fn errors_of_a_release() {
     assert_eq!(expected_at_release(|_| ()), [SlotLost, Fenced]);
     assert_eq!(
         expected_at_release(|builder| builder.fault(FaultKind::Reset, Some(1), 20_001, 20_002)),
-        [SlotLost, Fenced, Pool, Connection]
+        [SlotLost, Fenced, Pool, Connection, OutcomeUnknown]
     );
     assert_eq!(
         expected_at_release(|builder| builder.limits.statements_are_limited = true),

@@ -29,6 +29,19 @@ fn a_loss_that_is_reported_long_after_the_lease() {
 }
 
 #[test]
+fn a_holder_that_hangs_and_does_not_lose_its_slot() {
+    for (reported, found) in [
+        (Some(8001), &[][..]),
+        (Some(8003), &[(UnreportedLosses, 1)]),
+        (None, &[(UnreportedLosses, 1)]),
+    ] {
+        let mut builder = valid_history();
+        builder.stuck(1, [1000, 1001, 1002], reported);
+        builder.finds(found);
+    }
+}
+
+#[test]
 fn a_guard_whose_slot_was_not_revoked_reports_nothing() {
     let mut builder = valid_history();
     let op = builder.begin(1, Task::Revoked { lease_ms: 1000 }, 1000);

@@ -233,7 +233,16 @@ impl HistoryBuilder {
 
     /// It enters.
     pub(crate) fn enter(&mut self, op: Op, slot: Option<(u32, i64)>, ms: u64) {
-        let slot = slot.map(|(number, fence)| SlotHeld { number, fence });
+        let slot = slot.map(|(number, fence)| SlotHeld {
+            number,
+            fence,
+            due_us: None,
+        });
+        self.enter_with(op, slot, ms);
+    }
+
+    /// It enters with this slot.
+    pub(crate) fn enter_with(&mut self, op: Op, slot: Option<SlotHeld>, ms: u64) {
         self.record(
             op.process(),
             Record::Entered {

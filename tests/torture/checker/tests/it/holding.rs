@@ -3,7 +3,7 @@
 use torture_checker::Violation::{OverCapacity, OverlappingHolders};
 use torture_history::{ErrorKind, FaultKind, Outcome, Task, WaitLimit, workload_spec};
 
-use crate::history_builder::{failed, leasing, locking};
+use crate::history_builder::{HistoryBuilder, failed, leasing, locking};
 use crate::valid_history::valid_history;
 
 #[test]
@@ -50,6 +50,61 @@ fn rolled_back_operation_is_not_a_certain_holder() {
     builder.whole(1, locking(&[3]), None, lost, [1000, 1001, 1010, 1030]);
     builder.lock(2, &[3], [1000, 1005, 1010, 1020]);
     builder.assert_no_violations();
+}
+
+/// Two hold slots, and a third is granted one.
+fn granted_beyond(builder: &mut HistoryBuilder) {
+    for (number, times) in [(1, [1000, 1001]), (2, [1002, 1003]), (3, [2000, 2001])] {
+        let op = builder.begin(1, leasing("limited"), times[0]);
+        builder.enter(op, Some((number, 1000 + i64::from(number))), times[1]);
+        builder.end(op, Outcome::Done, Some(2001), 2600);
+        builder.write(op, "limited", (number, 1000 + i64::from(number)));
+    }
+}
+
+#[test]
+fn slot_beyond_the_registered_permits() {
+    let broken = failed(ErrorKind::Connection);
+    for (changes, found) in [
+        (&[][..], &[][..]),
+        (&[(2, [1500, 1600], Outcome::Done)], &[(OverCapacity, 1)]),
+        (&[(3, [1500, 1600], Outcome::Done)], &[]),
+        // The last one counts,
+        (
+            &[
+                (2, [1500, 1600], Outcome::Done),
+                (3, [1700, 1800], Outcome::Done),
+            ],
+            &[],
+        ),
+        (
+            &[
+                (3, [1500, 1600], Outcome::Done),
+                (2, [1700, 1800], Outcome::Done),
+            ],
+            &[(OverCapacity, 1)],
+        ),
+        // unless another was being set.
+        (&[(2, [1500, 2000], Outcome::Done)], &[]),
+        // It may be carried out at any time.
+        (
+            &[
+                (2, [1500, 1600], Outcome::Done),
+                (3, [1610, 1620], broken.clone()),
+            ],
+            &[],
+        ),
+    ] {
+        let mut builder = valid_history();
+        builder.fault(FaultKind::Reset, None, 1605, 1625);
+        for (permits, times, outcome) in changes {
+            builder.set_permits(*permits, *times, outcome.clone());
+        }
+        granted_beyond(&mut builder);
+        builder.finds(found);
+        builder.limits.several_writers = true;
+        builder.assert_no_violations();
+    }
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod numbers;
 mod phases;
 mod records;
 mod residual_locks;
+mod ticks;
 mod timeouts;
 mod valid_history;
 mod verdict;

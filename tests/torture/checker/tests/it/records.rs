@@ -152,6 +152,7 @@ fn a_lease_of_no_known_semaphore_or_without_a_slot() {
     let slot = Some(SlotHeld {
         number: 1,
         fence: 300,
+        due_us: None,
     });
     let records = builder.records.get_mut(&1).unwrap();
     *records.last_mut().unwrap() = Record::Entered {

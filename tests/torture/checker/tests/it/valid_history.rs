@@ -44,8 +44,13 @@ pub(crate) fn valid_history() -> HistoryBuilder {
     builder.panics(3, 210);
     let purge = builder.begin(1, Task::Purge, 215);
     builder.end(purge, Outcome::Done, None, 216);
+    builder.set_permits(4, [217, 218], Outcome::Done);
     builder.revoked(1, [220, 221, 222], Some(230));
+    builder.stuck(1, [240, 241, 242], Some(2200));
     builder.hand_over(2, [220, 221, 222], Some(223));
+    builder.tick(1, (100, 70), [1, 71, 75, 76]);
+    builder.tick(2, (101, 570), [60, 571, 800, 801]);
+    builder.tick(3, (102, 1070), [60, 821, 830, 831]);
     let refused = builder.begin(2, leasing("leader"), 220);
     builder.end(refused, Outcome::Refused, None, 221);
     let late = Task::Slot {
@@ -61,7 +66,7 @@ fn a_history_of_all_tasks_has_no_violations() {
     let builder = valid_history();
     builder.assert_no_violations();
     let verdict = builder.verdict().unwrap();
-    assert_eq!(verdict.operations, 34);
+    assert_eq!(verdict.operations, 39);
     assert_eq!(verdict.total(), 0);
 }
 
@@ -127,11 +132,11 @@ fn rows_decide_about_operations_of_killed_processes() {
 }
 
 #[test]
-fn rows_decide_about_commits_of_lost_connections() {
+fn rows_decide_about_commits_whose_outcome_is_unknown() {
     let mut builder = valid_history();
     builder.fault(FaultKind::Reset, None, 1000, 2000);
     for (counter, happened) in [(3, true), (4, false)] {
-        let lost = failed(ErrorKind::Connection);
+        let lost = failed(ErrorKind::OutcomeUnknown);
         let op = builder.whole(
             1,
             locking(&[counter]),
@@ -151,12 +156,12 @@ fn rows_decide_about_commits_of_lost_connections() {
 }
 
 #[test]
-fn a_commit_of_a_lost_connection_may_come_after_its_operation_has_ended() {
+fn a_commit_whose_outcome_is_unknown_may_come_after_its_operation_has_ended() {
     let mut builder = valid_history();
     builder.fault(FaultKind::BlackHole, None, 1000, 1500);
     // Begun after the other had given up, and yet before it at the server.
     let lost = builder.begin(1, Task::Pass { sequence: 2 }, 1000);
-    builder.end(lost, failed(ErrorKind::Connection), None, 1040);
+    builder.end(lost, failed(ErrorKind::OutcomeUnknown), None, 1040);
     builder.pass(2, 2, 1050, 1060);
     builder.draw(lost, 2);
     builder.assert_no_violations();

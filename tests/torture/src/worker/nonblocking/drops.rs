@@ -81,6 +81,14 @@ impl<C: Store> Clone for Attempt<C> {
     }
 }
 
+/// Waits for a connection.
+pub(super) async fn take<A: AsyncStore>(
+    connections: &dyn AsyncConnections<A>,
+) -> Result<Taken<A>, Failure> {
+    let taken = connections.take().await;
+    taken.map_err(|error| NoConnection(format!("{error:#}")).into())
+}
+
 /// The outcome of an operation.
 type Attempted = Result<Outcome, Failure>;
 
@@ -94,13 +102,10 @@ impl<C: Store> Attempt<C> {
         }
     }
 
-    async fn take(&self) -> Result<Taken<C::Async>, Failure> {
-        let taken = self.connections.take().await;
-        taken.map_err(|error| NoConnection(format!("{error:#}")).into())
-    }
-
     async fn attempt(&self, conn: &mut C::Async) -> Attempted {
-        let attempted = tasks::attempt(&self.context, conn, &self.operation, &self.plan).await;
+        let (context, connections) = (&self.context, &*self.connections);
+        let attempted = tasks::attempt(context, connections, conn, &self.operation, &self.plan);
+        let attempted = attempted.await;
         classify_async_result(conn, attempted).await
     }
 
@@ -110,7 +115,7 @@ impl<C: Store> Attempt<C> {
             let attempted = lock_pool::attempt(context, &**locks, operation, plan).await;
             return attempted.map_err(classify_in_lock_pool);
         }
-        let mut conn = self.take().await?;
+        let mut conn = take(&*self.connections).await?;
         self.attempt(&mut conn).await
     }
 
@@ -121,7 +126,7 @@ impl<C: Store> Attempt<C> {
                 Err(_) => self.dropped_in_lock_pool().await,
             };
         }
-        let mut conn = self.take().await?;
+        let mut conn = take(&*self.connections).await?;
         if let Ok(attempted) = timeout(after, self.attempt(&mut conn)).await {
             return attempted;
         }
@@ -153,7 +158,7 @@ impl<C: Store> Attempt<C> {
     async fn dropped_in_lock_pool(&self) -> Attempted {
         if self.context.job.engine != Engine::Sqlite {
             self.ask_for_lock().await?;
-        } else if let Ok(mut conn) = self.take().await {
+        } else if let Ok(mut conn) = take(&*self.connections).await {
             // The connection was not returned to the pool while its transaction was open.
             self.write_outside(&mut conn).await?;
         }

@@ -8,11 +8,15 @@ use tokio::time::sleep;
 use torture_history::{Client, ErrorKind, Outcome, Task, WaitLimit, workload_spec};
 
 use super::sections::{Counting, Visiting};
+use super::ticks;
+use crate::async_pools::AsyncConnections;
 use crate::async_store::{AsyncStore, BoxFuture};
 use crate::sabotage::Sabotage;
 use crate::store::Store;
 use crate::worker::context::WorkerContext;
-use crate::worker::errors::{Failure, FailureExt, Fenced, IntentionalRollback};
+use crate::worker::errors::{
+    Failure, FailureExt, Fenced, IntentionalRollback, classify_async_result,
+};
 use crate::worker::leases;
 use crate::worker::locks;
 use crate::worker::operation::Operation;
@@ -62,6 +66,7 @@ pub(super) fn lock_request(
 /// Does the task.
 pub(super) fn attempt<'a, C: Store>(
     context: &'a WorkerContext<C>,
+    connections: &'a dyn AsyncConnections<C::Async>,
     conn: &'a mut C::Async,
     operation: &'a Operation,
     plan: &'a Plan,
@@ -100,6 +105,10 @@ pub(super) fn attempt<'a, C: Store>(
                 name,
             };
             lease(context, conn, operation, plan, leased, *wait)
+        }
+        Task::Tick { lease_ms } => {
+            let lease = leases::lease(context, *lease_ms);
+            ticks::run_one(connections, operation, plan, lease)
         }
         task => unreachable!("{task:?} is not a task for asynchronous connections"),
     }
@@ -258,6 +267,7 @@ fn lease<'a, C: Store>(
         let accepted = write(conn, operation, resource, held.fence).await?;
         let is_held = leases::look(operation, &slot);
         let released = conn.release_slot(&slot).await.map_err(Failure::from);
+        let released = classify_async_result(conn, released).await;
         operation.released(is_held, released)?;
         if !accepted {
             return Err(Fenced.into());
@@ -267,7 +277,7 @@ fn lease<'a, C: Store>(
 }
 
 /// Writes at the slot's resource, which refuses a fence that is smaller than one it has seen.
-fn write<'a, A: AsyncStore>(
+pub(super) fn write<'a, A: AsyncStore>(
     conn: &'a mut A,
     operation: &'a Operation,
     resource: u32,

@@ -2,7 +2,7 @@
 
 use torture_checker::{LedgerRow, Pass, SlotUse, Step, Write};
 use torture_history::{
-    ErrorKind, GuardEvent, InjectedFault, Op, Outcome, Record, Release, Row, Task,
+    ErrorKind, GuardEvent, InjectedFault, Op, Outcome, Record, Release, Row, SlotHeld, Task,
     TransactionMethod, WaitLimit, workload_spec,
 };
 
@@ -130,6 +130,29 @@ impl HistoryBuilder {
         op
     }
 
+    /// Sets the number of permits, or fails to.
+    pub(crate) fn set_permits(&mut self, permits: u32, [began, end]: [u64; 2], outcome: Outcome) {
+        let op = self.begin(1, Task::SetPermits { permits }, began);
+        self.end(op, outcome, None, end);
+    }
+
+    /// Leases a slot for a second, whose holder hangs and whose loss may be reported.
+    pub(crate) fn stuck(
+        &mut self,
+        process: u32,
+        [began, entered, stuck]: [u64; 3],
+        reported: Option<u64>,
+    ) -> Op {
+        let op = self.begin(process, Task::Stuck { lease_ms: 1000 }, began);
+        self.enter(op, Some((1, 1)), entered);
+        self.guard(op, GuardEvent::Stuck, stuck);
+        if let Some(reported) = reported {
+            self.guard(op, GuardEvent::LossReported, reported);
+        }
+        self.end(op, Outcome::Done, None, reported.unwrap_or(stuck) + 1);
+        op
+    }
+
     /// Leases a slot and gives it back, and another thread of the process may get it.
     pub(crate) fn hand_over(
         &mut self,
@@ -144,6 +167,23 @@ impl HistoryBuilder {
             self.guard(op, GuardEvent::HandedOver, handed_over);
         }
         self.end(op, Outcome::Done, None, handed_over.unwrap_or(released) + 1);
+        op
+    }
+
+    /// Runs the tick that was due so many milliseconds after 1970, with this fence.
+    pub(crate) fn tick(&mut self, process: u32, (fence, ms): (i64, i64), times: Times) -> Op {
+        let [began, entered, held_until, ended] = times;
+        let op = self.begin(process, Task::Tick { lease_ms: 1000 }, began);
+        let due_us = Some(ms * 1000);
+        let (number, name) = (1, workload_spec::TIMER.name);
+        let slot = SlotHeld {
+            number,
+            fence,
+            due_us,
+        };
+        self.enter_with(op, Some(slot), entered);
+        self.end(op, Outcome::Done, Some(held_until), ended);
+        self.write(op, name, (number, fence));
         op
     }
 

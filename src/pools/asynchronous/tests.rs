@@ -16,8 +16,7 @@ use tokio::task::yield_now;
 use crate::error::{AsyncPoolError, PoolStep};
 use crate::link::Link;
 use crate::link::depth::mark_broken;
-use crate::pools::lender::Lender;
-use crate::{Error, StopToken};
+use crate::{Error, Pool, StopToken};
 
 type Conn = SyncConnectionWrapper<SqliteConnection>;
 
@@ -46,10 +45,10 @@ fn timed_out<T>(lent: Result<T, Error>) -> bool {
     matches!(error, Error::AsyncPool(AsyncPoolError::TimedOut { .. }))
 }
 
-/// Lends a connection, with which nothing is kept.
-async fn lend<P: Lender>(pool: &P, limit: Duration) -> Result<Option<P::Lent>, Error> {
-    let lent = pool.lend(limit, None, ()).await?;
-    Ok(lent.map(|(conn, ())| conn))
+/// Lends a connection, for which there is no permit.
+async fn lend<P: Pool>(pool: &P, limit: Duration) -> Result<Option<P::Lent>, Error> {
+    let lent = pool.lend(limit, None, None).await?;
+    Ok(lent.map(|(conn, _)| conn))
 }
 
 /// What a request waited for when its time was up.
@@ -115,7 +114,7 @@ async fn request_that_ends_during_the_check_of_a_connection_leaves_it_sound() {
         AsyncDieselConnectionManager::new_with_config(":memory:", config)
     }
 
-    async fn ends_during_the_check<P: Lender>(pool: &P) {
+    async fn ends_during_the_check<P: Pool>(pool: &P) {
         drop(lend(pool, LONG).await.expect("opened"));
         assert!(timed_out(lend(pool, Duration::from_millis(1)).await));
         let lent = lend(pool, LONG).await.expect("checked");
@@ -191,16 +190,15 @@ async fn request_whose_caller_has_left_does_not_wait_in_the_queue() {
         let request = pin!(lend(&pool, LONG));
         select(request, pin!(stop.stopped())).await;
     };
-    let (stopped, (), ()) = join!(pool.lend(LONG, Some(&stop), ()), dropped, async {
+    let (stopped, (), ()) = join!(pool.lend(LONG, Some(&stop), None), dropped, async {
         until(LONG, || pool.status().waiting >= 2).await;
         stop.stop();
     });
     assert!(stopped.expect("stopped").is_none());
     // A connection would be opened for longer.
-    until(
-        crate::pools::lender::asynchronous::deadpool::OPENING / 2,
-        || pool.status().waiting == 0,
-    )
+    until(crate::pools::asynchronous::deadpool::OPENING / 2, || {
+        pool.status().waiting == 0
+    })
     .await;
     drop(lent);
     assert!(lend(&pool, LONG).await.expect("free").is_some());

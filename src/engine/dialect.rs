@@ -1,11 +1,17 @@
-//! The database's clock, as expressions of Diesel's DSL.
+//! What is different on each database, and expressions of Diesel's DSL with its clock.
+
+use std::future::ready;
 
 use diesel::backend::Backend;
 use diesel::sql_types::{BigInt, HasSqlType};
 
+use crate::engine::migration_runner::MigrationFile;
 use crate::engine::tables::Name;
+use crate::error::classify::{ErrorClass, classify};
+use crate::link::Link;
 
-pub(crate) trait Clock: Backend + HasSqlType<Name> {
+/// A back end of Diesel. Sealed: the module is private.
+pub trait Dialect: Backend + HasSqlType<Name> {
     /// Microseconds since 1970 UTC at the time of the statement, not at the start of its transaction.
     const NOW: &'static str;
     const GREATEST: &'static str;
@@ -18,6 +24,20 @@ pub(crate) trait Clock: Backend + HasSqlType<Name> {
     const COUNTS_CHANGED_ROWS: bool = false;
     /// After the name of a table: has an UPDATE find rows by the primary key.
     const BY_PRIMARY_KEY: &'static str = "";
+
+    /// The files of the migrations, in the order of their versions.
+    const FILES: &'static [MigrationFile];
+
+    /// The columns and functions that the migrations create, in the words of the engine's catalog. Later versions may add some.
+    const PARTS: &'static [&'static str];
+
+    /// The class of the error of the last statement, which is one of a migration.
+    fn class_of_failure(
+        _conn: &mut impl Link<Db = Self>,
+        error: &diesel::result::Error,
+    ) -> impl Future<Output = ErrorClass> + Send {
+        ready(classify(error))
+    }
 }
 
 /// Defines an expression that the DSL accepts in any query: it declares no columns.
@@ -45,7 +65,7 @@ macro_rules! expression {
 
         impl<DB> diesel::query_builder::QueryFragment<DB> for $name
         where
-            DB: crate::engine::clock::Clock,
+            DB: crate::engine::dialect::Dialect,
             i64: diesel::serialize::ToSql<diesel::sql_types::BigInt, DB>,
         {
             fn walk_ast<'b>(

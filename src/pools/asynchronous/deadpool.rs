@@ -19,13 +19,12 @@ use tokio::time::timeout;
 
 use crate::engine::HasAsyncEngine;
 use crate::error::{AsyncPoolError, PoolStep};
-use crate::pools::lender::Lender;
-use crate::pools::lender::asynchronous::{
-    get, give_back_abandoned, is_in_step, on_task, spawn, timed_out,
-};
+use crate::pools::Lending;
+use crate::pools::asynchronous::{get, give_back_abandoned, is_in_step, on_task, spawn, timed_out};
 use crate::rt::lock;
+use crate::rt::permits::Permit;
 use crate::rt::stop_token::StopToken;
-use crate::{Async, AsyncPool, Error};
+use crate::{Async, Error};
 
 /// How long a waiter waits for a connection if the pool sets no time-out: as the other pools by default.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -80,31 +79,36 @@ where
     }
 }
 
-impl<C: HasAsyncEngine + PoolableConnection + 'static> Lender for Pool<C>
+impl<C: HasAsyncEngine + PoolableConnection + 'static> crate::Pool for Pool<C>
 where
     AsyncDieselConnectionManager<C>: Manager<Type = C, Error = ConnectionError>,
 {
     type Connection = C;
+    type Style = Async;
     type Lent = Lent<C>;
 
-    type Style = Async;
+    const BLOCKS: bool = false;
 
-    async fn lend<K: Send + 'static>(
+    async fn lend(
         &self,
         limit: Duration,
         stop: Option<&StopToken>,
-        kept: K,
-    ) -> Result<Option<(Lent<C>, K)>, Error> {
+        permit: Option<Permit>,
+    ) -> Lending<Lent<C>> {
         let limit = limit.min(self.timeout());
         let awaited = Arc::new(Mutex::new(PoolStep::Queue));
         let longest = limit.saturating_add(OPENING);
         let taken = take_in_turn(self.clone(), longest, Arc::clone(&awaited));
         let lent = get(limit, stop, || Some(*lock(&awaited)), taken).await?;
-        Ok(lent.map(|lent| (lent, kept)))
+        Ok(lent.map(|lent| (lent, permit)))
     }
 
-    fn give_back_abandoned<K: Send + 'static>(conn: Lent<C>, kept: K) {
-        give_back_abandoned(conn, kept);
+    fn give_back_abandoned(conn: Lent<C>, permit: Option<Permit>) {
+        give_back_abandoned(conn, permit);
+    }
+
+    fn droppable<T: Send>(work: impl Future<Output = T> + Send) -> impl Future<Output = T> + Send {
+        C::droppable(work)
     }
 
     fn spawn(
@@ -128,11 +132,6 @@ where
     fn max_size(&self) -> usize {
         self.status().max_size
     }
-}
-
-impl<C: HasAsyncEngine + PoolableConnection + 'static> AsyncPool for Pool<C> where
-    AsyncDieselConnectionManager<C>: Manager<Type = C, Error = ConnectionError>
-{
 }
 
 /// What a request waits for.

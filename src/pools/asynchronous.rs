@@ -19,41 +19,50 @@ use tokio::time::timeout;
 use crate::Error;
 use crate::error::{AsyncPoolError, PoolStep};
 use crate::link::Link;
+use crate::rt::caught;
+use crate::rt::permits::Permit;
 use crate::rt::stop_token::StopToken;
-use crate::rt::{background, caught};
+use crate::rt::task::spawn_apart;
 
-/// Implements [`Lender`](crate::pools::lender::Lender) and [`AsyncPool`](crate::AsyncPool) for bb8's pool of each kind of
-/// connection, and not once for all: that takes a trait of the crate `bb8`, which diesel-async does not export.
+/// Implements [`Pool`](crate::Pool) for bb8's pool of each kind of connection, and not once for all: that takes a trait of the
+/// crate `bb8`, which diesel-async does not export.
 #[cfg(feature = "bb8")]
 macro_rules! lend_from_bb8 {
     ($($(#[$cfg:meta])* $conn:ty),+ $(,)?) => {$(
         $(#[$cfg])*
-        impl crate::pools::lender::Lender for diesel_async::pooled_connection::bb8::Pool<$conn> {
+        impl crate::Pool for diesel_async::pooled_connection::bb8::Pool<$conn> {
             type Connection = $conn;
+            type Style = crate::Async;
             type Lent = diesel_async::pooled_connection::bb8::PooledConnection<'static, $conn>;
 
-            type Style = crate::Async;
+            const BLOCKS: bool = false;
 
-            async fn lend<K: Send + 'static>(
+            async fn lend(
                 &self,
                 limit: Duration,
                 stop: Option<&StopToken>,
-                kept: K,
-            ) -> Result<Option<(Self::Lent, K)>, Error> {
+                permit: Option<Permit>,
+            ) -> crate::pools::Lending<Self::Lent> {
                 let pool = self.clone();
                 let taken = on_task(async move {
                     loop {
                         let mut conn = pool.get_owned().await?;
                         if is_in_step(&mut *conn).await {
-                            return Ok((conn, kept));
+                            return Ok((conn, permit));
                         }
                     }
                 });
                 get(limit, stop, || None, taken).await
             }
 
-            fn give_back_abandoned<K: Send + 'static>(conn: Self::Lent, kept: K) {
-                give_back_abandoned(conn, kept);
+            fn give_back_abandoned(conn: Self::Lent, permit: Option<Permit>) {
+                give_back_abandoned(conn, permit);
+            }
+
+            fn droppable<T: Send>(
+                work: impl Future<Output = T> + Send,
+            ) -> impl Future<Output = T> + Send {
+                <$conn as Link>::droppable(work)
             }
 
             fn spawn(
@@ -77,9 +86,6 @@ macro_rules! lend_from_bb8 {
                 usize::try_from(self.config().max_size).unwrap_or(usize::MAX)
             }
         }
-
-        $(#[$cfg])*
-        impl crate::AsyncPool for diesel_async::pooled_connection::bb8::Pool<$conn> {}
     )+};
 }
 
@@ -97,7 +103,7 @@ fn spawn(apart: bool, work: impl Future<Output = ()> + Send + 'static) {
     match Handle::try_current() {
         Ok(runtime) if !apart => drop(runtime.spawn(work)),
         // Or a destructor, on any thread.
-        _ => background::spawn(work),
+        _ => spawn_apart(work),
     }
 }
 
@@ -135,22 +141,21 @@ async fn is_in_step<C: Link>(conn: &mut C) -> bool {
 /// How long an abandoned connection stays open at the longest.
 const LONGEST_END: Duration = Duration::from_secs(1);
 
-fn give_back_abandoned<C, K>(mut conn: impl DerefMut<Target = C> + Send + 'static, kept: K)
-where
-    C: Link,
-    K: Send + 'static,
-{
+fn give_back_abandoned<C: Link>(
+    mut conn: impl DerefMut<Target = C> + Send + 'static,
+    permit: Option<Permit>,
+) {
     let stays_open = C::STAYS_OPEN && matches!(conn.status(), TransactionManagerStatus::InError);
     // Without a runtime it is closed at once.
     if stays_open && let Ok(runtime) = Handle::try_current() {
         runtime.spawn(async move {
             let _ended = timeout(LONGEST_END, caught(conn.until_ended())).await;
             drop(conn);
-            drop(kept);
+            drop(permit);
         });
     } else {
         drop(conn);
-        drop(kept);
+        drop(permit);
     }
 }
 

@@ -7,7 +7,8 @@ use diesel::r2d2::{ConnectionManager, Pool, PoolError, PooledConnection, R2D2Con
 
 use crate::Error;
 use crate::engine::HasBlockingEngine;
-use crate::pools::lender::{Blocking, Lender};
+use crate::pools::{self, Blocking, Lending};
+use crate::rt::permits::Permit;
 use crate::rt::stop_token::StopToken;
 
 /// How often a waiter that waits for a connection looks whether it was stopped. r2d2 can't be woken.
@@ -21,22 +22,23 @@ fn has_cause(error: &PoolError) -> bool {
     error.to_string().contains(": ")
 }
 
-impl<C: HasBlockingEngine + R2D2Connection + 'static> Lender for R2d2Pool<C> {
+impl<C: HasBlockingEngine + R2D2Connection + 'static> pools::Pool for R2d2Pool<C> {
     type Connection = C;
+    type Style = Blocking;
     type Lent = PooledConnection<ConnectionManager<C>>;
 
-    type Style = Blocking;
+    const BLOCKS: bool = true;
 
     async fn drive<T: Send>(work: impl Future<Output = T> + Send) -> T {
         C::block_on(work)
     }
 
-    async fn lend<K: Send + 'static>(
+    async fn lend(
         &self,
         limit: Duration,
         stop: Option<&StopToken>,
-        kept: K,
-    ) -> Result<Option<(Self::Lent, K)>, Error> {
+        permit: Option<Permit>,
+    ) -> Lending<Self::Lent> {
         let started = Instant::now();
         let limit = self.timeout().min(limit);
         // r2d2 returns the error of a failed connection once, at the end of whichever slice comes next.
@@ -51,7 +53,7 @@ impl<C: HasBlockingEngine + R2D2Connection + 'static> Lender for R2d2Pool<C> {
                 None => left,
             };
             let error = match self.get_timeout(slice) {
-                Ok(conn) => return Ok(Some((conn, kept))),
+                Ok(conn) => return Ok(Some((conn, permit))),
                 Err(error) => error,
             };
             let error = with_cause
@@ -92,6 +94,7 @@ mod tests {
     use diesel::SqliteConnection;
 
     use super::*;
+    use crate::pools::Pool as _;
     use crate::rt::block_on;
 
     #[test]
@@ -101,7 +104,7 @@ mod tests {
         let pool = Pool::builder().max_size(1).build_unchecked(manager);
         let stop = StopToken::new();
         for stop in [None, Some(&stop)] {
-            let lent = block_on(pool.lend(Duration::from_secs(1), stop, ()));
+            let lent = block_on(pool.lend(Duration::from_secs(1), stop, None));
             let Some(Error::Pool(error)) = lent.err() else {
                 panic!("no connection");
             };
