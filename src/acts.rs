@@ -5,6 +5,7 @@ pub(crate) mod cancel_guard;
 pub mod closures;
 pub(crate) mod events;
 pub(crate) mod object_lock;
+pub(crate) mod retries;
 pub(crate) mod slot;
 pub(crate) mod slot_attempts;
 pub(crate) mod slot_queue;

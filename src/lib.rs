@@ -245,7 +245,9 @@ pub use crate::values::lock_request::{LockOutcome, LockRequest, ObjectId, Retent
 pub use crate::values::retry_policy::{RetryPolicy, TransactionError};
 pub use crate::values::sequence::{Sequence, SequenceInfo};
 pub use crate::values::slot::{LeaseState, Semaphore, SemaphoreInfo, Slot, SlotInfo};
-pub use crate::values::transaction_options::{IsolationLevel, TransactionOptions};
+pub use crate::values::transaction_options::{
+    IsolationLevel, TransactionOptions, TransactionRequest,
+};
 #[cfg(any(feature = "r2d2", feature = "bb8", feature = "deadpool"))]
 pub use crate::{
     api::lock_pool::LockPool,

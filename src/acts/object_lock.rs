@@ -7,7 +7,7 @@ use crate::Error;
 use crate::acts::cancel_guard::{CancelGuard, unless_dropped};
 use crate::acts::closures::Work;
 use crate::acts::events;
-use crate::acts::transaction::{begin_savepoint, commit_or_rollback, outside};
+use crate::acts::transaction::{self, TransactionFailure, begin_savepoint, outside};
 use crate::acts::waiting::answer_in_time;
 use crate::engine::ending::roll_back;
 use crate::engine::{Engine, HasEngine};
@@ -68,13 +68,27 @@ where
     for<'r> F: Work<&'r mut C, Result<T, E>>,
     E: From<Error>,
 {
+    let ran = run_begun(conn, request, work).await;
+    ran.map_err(TransactionFailure::into_error)
+}
+
+/// [`run`], with what failed.
+pub(crate) async fn run_begun<C, T, E, F>(
+    conn: &mut C,
+    request: &Request,
+    work: F,
+) -> Result<Option<T>, TransactionFailure<E>>
+where
+    C: HasEngine,
+    for<'r> F: Work<&'r mut C, Result<T, E>>,
+{
     let outcome = in_time(&mut *C::engine(conn)?, request, true).await;
     events::record_locks(request, outcome.as_ref().copied());
     if outcome? == LockOutcome::Unavailable {
         return Ok(None);
     }
     let acquired = Instant::now();
-    let result = commit_or_rollback(conn, work, || {
+    let result = transaction::run_begun(conn, work, || {
         events::record_locks_released(request, acquired.elapsed());
     });
     result.await.map(Some)

@@ -1,23 +1,17 @@
-//! Runs a closure in a transaction of this crate, ends the transaction, and runs the closure again after an error that a retry
-//! may cure. Refuses what must not, or must, be in a transaction.
+//! Runs a closure in a transaction of this crate, and ends the transaction. Refuses what must not, or must, be in a transaction.
 
-use std::ops::ControlFlow;
 use std::panic::resume_unwind;
 use std::thread;
-use std::time::Duration;
 
 use crate::acts::cancel_guard::CancelGuard;
 use crate::acts::closures::{RepeatedWork, Work};
-use crate::acts::events;
 use crate::engine::ending::{aborted, commit_error, roll_back, roll_back_from};
 use crate::engine::{Engine, HasEngine};
 use crate::link::depth::{
     RunningClosure, StartedMark, counted, depth, ended_in_closure, mark_broken,
 };
-use crate::rt::{self, caught};
-use crate::values::retry_policy::{Attempts, RetryReason};
-use crate::values::transaction_options::Access;
-use crate::{Error, IsolationLevel, TransactionError, TransactionOptions};
+use crate::rt::caught;
+use crate::{Error, IsolationLevel, TransactionOptions};
 
 /// Runs the closure in the open transaction or savepoint, and commits it or rolls it back. Calls `ended` after its end, also
 /// when the closure panics.
@@ -31,117 +25,39 @@ where
     for<'r> F: Work<&'r mut C, Result<T, E>>,
     E: From<Error>,
 {
+    let result = run_begun(conn, work, ended).await;
+    result.map_err(TransactionFailure::into_error)
+}
+
+/// [`commit_or_rollback`], with what failed.
+pub(crate) async fn run_begun<C, T, E, F>(
+    conn: &mut C,
+    work: F,
+    ended: impl FnOnce(),
+) -> Result<T, TransactionFailure<E>>
+where
+    C: HasEngine,
+    for<'r> F: Work<&'r mut C, Result<T, E>>,
+{
     let open = OpenTransaction::of(&mut *C::engine(conn)?, READ_COMMITTED)?;
     let outcome = caught(async { work(&mut *conn).await }).await;
     let result = open.end(conn, outcome).await;
     ended();
-    let result = result.unwrap_or_else(|panic| resume_unwind(panic));
-    result.map_err(TransactionFailure::into_error)
+    result.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 /// The isolation level of transactions that hold locks and slots.
 const READ_COMMITTED: Option<IsolationLevel> = Some(IsolationLevel::ReadCommitted);
 
-/// Runs the closure in a transaction, and again after an error that a retry may cure.
-pub(crate) async fn run_attempts<C, T, E, F, Via>(
-    conn: &mut C,
-    transaction: TransactionOptions,
-    mut work: F,
-) -> Result<T, E>
-where
-    C: HasEngine,
-    for<'r> F: RepeatedWork<&'r mut C, Result<T, E>>,
-    E: TransactionError<Via>,
-{
-    let mut attempts = Attempts::new(transaction.retry, false)?;
-    loop {
-        match attempt(conn, &transaction, &mut attempts, &mut work).await? {
-            ControlFlow::Break(value) => return Ok(value),
-            ControlFlow::Continue(pause) => rt::pause(pause).await,
-        }
-    }
-}
-
-/// Runs the closure in a transaction once. Returns the pause before the next attempt, if there is one: with another connection
-/// after this one was lost.
-pub(crate) async fn attempt<C, T, E, F, Via>(
-    conn: &mut C,
+/// Fails for options that the engine does not have, and in an open transaction.
+pub(crate) fn validate(
+    engine: &mut dyn Engine,
     transaction: &TransactionOptions,
-    attempts: &mut Attempts,
-    work: &mut F,
-) -> Result<ControlFlow<T, Duration>, E>
-where
-    C: HasEngine,
-    for<'r> F: RepeatedWork<&'r mut C, Result<T, E>>,
-    E: TransactionError<Via>,
-{
-    let mut engine = C::engine(conn)?;
+) -> Result<(), Error> {
     engine.validate(transaction)?;
     let reason = "its isolation level is set, and its earlier statements can't be retried; \
                   Diesel's transaction opens a savepoint";
-    outside(&mut *engine, "run_transaction", reason)?;
-    drop(engine);
-    let failed = match run_once(conn, transaction, work).await {
-        Ok(value) => return Ok(ControlFlow::Break(value)),
-        Err(failed) => failed,
-    };
-    let reason = match &failed {
-        TransactionFailure::Transaction(error) => RetryReason::from_crate_error(error),
-        TransactionFailure::Closure(error) | TransactionFailure::ClosureAfterEnd(error) => {
-            error.database_error().and_then(RetryReason::find)
-        }
-    };
-    let applies = |reason: &RetryReason| match reason {
-        RetryReason::ReadOnly if transaction.access == Some(Access::ReadOnly) => false,
-        reason => attempts.applies_to(*reason),
-    };
-    let Some(reason) = reason.filter(applies) else {
-        return Err(failed.into_error());
-    };
-    // A wrapper that has changed its inner connection.
-    let Ok(mut engine) = C::engine(conn) else {
-        return Err(failed.into_error());
-    };
-    let engine = &mut *engine;
-    let usable = depth(engine.status()).is_ok_and(|depth| depth == 0);
-    let is_replaced = matches!(reason, RetryReason::ConnectionLost | RetryReason::ReadOnly);
-    let repeatable = match &failed {
-        // On a connection whose rollback failed nothing can be run again.
-        _ if !usable => attempts.on_a_pool,
-        TransactionFailure::Transaction(_) => true,
-        // That of another connection, on which the closure may have committed.
-        _ if reason == RetryReason::ConnectionLost => false,
-        TransactionFailure::Closure(_) => true,
-        TransactionFailure::ClosureAfterEnd(_) => {
-            let may_end =
-                !is_replaced && engine.may_end_transactions(reason).await.unwrap_or(false);
-            if !may_end {
-                let reason = format!(
-                    "it had ended before its closure failed ({reason}), and the writes of the closure may be committed"
-                );
-                return Err(aborted(reason, None).into());
-            }
-            true
-        }
-    };
-    if repeatable && (is_replaced || !usable) {
-        mark_broken(engine.status());
-    }
-    let Some(pause) = repeatable.then(|| next_pause(attempts, reason)).flatten() else {
-        return Err(failed.into_error());
-    };
-    if usable && !is_replaced {
-        engine.prepare_retry();
-    }
-    Ok(ControlFlow::Continue(pause))
-}
-
-/// Returns the pause before the next attempt, if there is one, and records it.
-pub(crate) fn next_pause(attempts: &mut Attempts, reason: RetryReason) -> Option<Duration> {
-    let number = attempts.number();
-    let pause = attempts.pause()?;
-    events::record_retry(reason, number, pause);
-    Some(pause)
+    outside(engine, "run_transaction", reason)
 }
 
 pub(crate) async fn run_once<C, T, E, F>(
@@ -159,8 +75,7 @@ where
         let open = OpenTransaction::of(&mut *engine, transaction.isolation)?;
         Ok::<_, Error>((has_changed_session, open))
     };
-    let begun = begun.await.map_err(TransactionFailure::Transaction);
-    let (has_changed_session, open) = begun?;
+    let (has_changed_session, open) = begun.await?;
     let outcome = caught(async { work(&mut *conn).await }).await;
     let result = open.end(conn, outcome).await;
     if has_changed_session
@@ -173,11 +88,18 @@ where
     result.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
+/// What failed.
 pub(crate) enum TransactionFailure<E> {
     Transaction(Error),
     Closure(E),
     /// The closure failed after its transaction had ended: its writes may be committed.
     ClosureAfterEnd(E),
+}
+
+impl<E> From<Error> for TransactionFailure<E> {
+    fn from(error: Error) -> Self {
+        Self::Transaction(error)
+    }
 }
 
 impl<E: From<Error>> TransactionFailure<E> {

@@ -2,9 +2,7 @@
 
 #[cfg(feature = "r2d2")]
 use std::future::ready;
-use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Instant;
 
 #[cfg(feature = "r2d2")]
 use diesel::r2d2::R2D2Connection;
@@ -13,24 +11,18 @@ use diesel::r2d2::R2D2Connection;
 use crate::Async;
 #[cfg(feature = "_async_pool")]
 use crate::acts::cancel_guard::counted;
-use crate::acts::cancel_guard::unless_dropped;
 use crate::acts::closures::RepeatedWork;
 #[cfg(feature = "_async_pool")]
 use crate::acts::closures::Work;
 #[cfg(feature = "r2d2")]
 use crate::acts::closures::blocking;
-use crate::acts::transaction;
-use crate::acts::waiting::Waiting;
-use crate::error::limits::LONGEST_WAIT;
-use crate::link::depth;
 use crate::pools::object_waits::{self, ObjectWait, Shared};
 #[cfg(feature = "r2d2")]
 use crate::pools::r2d2::R2d2Pool;
 use crate::pools::slot_waits;
 use crate::rt::activity::Activity;
-use crate::rt::stop_token::{StopToken, stop_or_end};
-use crate::values::retry_policy::{Attempts, RetryReason};
-use crate::{Error, LockRequest, Pool, Semaphore, TransactionError, TransactionOptions, Wait};
+use crate::rt::stop_token::StopToken;
+use crate::{Error, LockRequest, Pool, Semaphore, TransactionError, TransactionRequest, Wait};
 #[cfg(feature = "r2d2")]
 use crate::{ObjectLockExt, SemaphoreExt};
 
@@ -93,8 +85,8 @@ use crate::{ObjectLockExt, SemaphoreExt};
 /// Transactions, closures and their errors are those of the methods of a connection outside a transaction (in a savepoint, on a
 /// connection that `begin_test_transaction` has left in one, unless the method is `run_transaction`). A closure gets the connection that holds the lock or slot; a call of
 /// the `LockPool` in it takes another one, and may wait for what the closure holds until its time is up. A closure is run once: to
-/// retry after a deadlock, call the method again while [`Error::is_retryable`] is true. `run_transaction`, which neither locks nor
-/// waits for locks, retries by a [`RetryPolicy`](crate::RetryPolicy), also after a lost connection. Clones share their queues.
+/// retry after a deadlock, pass [`LockRequest::retry`] to `run_transaction`, which runs its closure again by a
+/// [`RetryPolicy`](crate::RetryPolicy), also after a lost connection. Clones share their queues.
 ///
 /// # Waiting for object locks
 ///
@@ -161,51 +153,6 @@ impl<P: Pool> LockPool<P> {
             shared: Arc::new(Shared::new(pool)),
             activity: Activity::default(),
             stop: None,
-        }
-    }
-
-    /// Runs the closure in a transaction, and again after an error that a retry may cure: with another connection after that was
-    /// lost. Borrows no connection between attempts.
-    async fn run_attempts<T, E, F, Via>(
-        &self,
-        transaction: TransactionOptions,
-        mut work: F,
-    ) -> Result<T, E>
-    where
-        for<'r> F: RepeatedWork<&'r mut P::Connection, Result<T, E>>,
-        E: TransactionError<Via>,
-    {
-        let _active = self.activity.begin();
-        let (connections, stop) = (&self.shared.connections, self.stop.as_ref());
-        let mut attempts = Attempts::new(transaction.retry, true)?;
-        let limit = attempts.max_elapsed().min(LONGEST_WAIT);
-        let waiting =
-            Waiting::new(Wait::AtMost(limit), "a connection".to_owned())?.stopped_by(stop);
-        let mut is_lost = false;
-        loop {
-            let pause = match connections.borrow(&waiting).await {
-                Ok(mut conn) => {
-                    let attempt = unless_dropped!(&mut *conn, |conn| transaction::attempt(
-                        conn,
-                        &transaction,
-                        &mut attempts,
-                        &mut work
-                    ));
-                    let pause = match attempt? {
-                        ControlFlow::Break(value) => return Ok(value),
-                        ControlFlow::Continue(pause) => pause,
-                    };
-                    is_lost = depth::counted(conn.engine()?.status()).is_err();
-                    pause
-                }
-                // A fail-over may take longer than the pool waits for a connection.
-                Err(error) if is_lost && error.has_no_connection_yet() => {
-                    transaction::next_pause(&mut attempts, RetryReason::ConnectionLost)
-                        .ok_or(error)?
-                }
-                Err(error) => return Err(error.into()),
-            };
-            stop_or_end(stop, Instant::now().checked_add(pause)).await;
         }
     }
 }
@@ -347,14 +294,22 @@ impl<C: SemaphoreExt + ObjectLockExt + R2D2Connection + 'static> LockPool<R2d2Po
     #[doc(alias("failover", "reconnect"))]
     pub fn run_transaction<T, E, F, Via>(
         &self,
-        transaction: TransactionOptions,
+        transaction: impl Into<TransactionRequest>,
         mut f: F,
     ) -> Result<T, E>
     where
         F: FnMut(&mut C) -> Result<T, E>,
         E: TransactionError<Via>,
     {
-        C::block_on(self.run_attempts(transaction, |conn: &mut C| ready(f(conn))))
+        let _active = self.activity.begin();
+        let work = |conn: &mut C| ready(f(conn));
+        let (shared, stop) = (&*self.shared, self.stop.as_ref());
+        C::block_on(object_waits::run_attempts(
+            shared,
+            stop,
+            transaction.into(),
+            work,
+        ))
     }
 }
 
@@ -453,7 +408,7 @@ impl<P: Pool<Style = Async>> LockPool<P> {
     /// r2d2's pool.
     pub fn run_transaction<T, E, F, Via>(
         &self,
-        transaction: TransactionOptions,
+        transaction: impl Into<TransactionRequest>,
         f: F,
     ) -> impl Future<Output = Result<T, E>> + Send
     where
@@ -461,8 +416,11 @@ impl<P: Pool<Style = Async>> LockPool<P> {
         T: Send,
         E: TransactionError<Via> + Send,
     {
+        let transaction = transaction.into();
         counted(&self.activity, async move {
-            P::droppable(self.run_attempts(transaction, f)).await
+            let _active = self.activity.begin();
+            let (shared, stop) = (&*self.shared, self.stop.as_ref());
+            P::droppable(object_waits::run_attempts(shared, stop, transaction, f)).await
         })
     }
 }

@@ -6,11 +6,11 @@ use std::future::ready;
 use crate::acts::cancel_guard::unless_dropped;
 #[cfg(feature = "_async")]
 use crate::acts::closures::RepeatedWork;
-use crate::acts::transaction::run_attempts;
+use crate::acts::retries::run_attempts;
 #[cfg(feature = "_async")]
 use crate::engine::HasAsyncEngine;
 use crate::engine::HasBlockingEngine;
-use crate::{TransactionError, TransactionOptions};
+use crate::{TransactionError, TransactionRequest};
 
 /// Runs transactions with an isolation level, an access mode and retries.
 ///
@@ -43,7 +43,7 @@ use crate::{TransactionError, TransactionOptions};
 ///
 /// | | Diesel's `transaction` | [`run_transaction`](Self::run_transaction) |
 /// |---|---|---|
-/// | isolation level, read-only | the session's | [`TransactionOptions`], for this transaction only |
+/// | isolation level, read-only | the session's | [`TransactionOptions`](crate::TransactionOptions), for this transaction only |
 /// | after a deadlock, a serialization failure or SQLite's "database is locked" | returns the error | retries, with a [`RetryPolicy`](crate::RetryPolicy) |
 /// | the closure ignores an error with which the server ended the transaction | may return `Ok` | returns [`Error::TransactionAborted`](crate::Error::TransactionAborted) |
 /// | SQLite | BEGIN: a later write may fail while another connection writes | `BEGIN IMMEDIATE`: waits at the start, up to `busy_timeout` (0 in Diesel) |
@@ -77,6 +77,8 @@ pub trait TransactionExt: HasBlockingEngine {
     /// then run several times. The last error is returned if no attempt is left. Each retry is an
     /// [event](crate::operation::events).
     ///
+    /// [`LockRequest::retry`](crate::LockRequest::retry) in place of options: each attempt acquires object locks first.
+    ///
     /// The isolation level and the access mode need no round trip of their own. Object locks and slots inside need READ COMMITTED
     /// on PostgreSQL, MySQL and MariaDB, and no level on SQLite, which does not have it.
     ///
@@ -107,7 +109,7 @@ pub trait TransactionExt: HasBlockingEngine {
     #[doc(alias("transaction_with"))]
     fn run_transaction<T, E, F, Via>(
         &mut self,
-        transaction: TransactionOptions,
+        transaction: impl Into<TransactionRequest>,
         mut f: F,
     ) -> Result<T, E>
     where
@@ -115,7 +117,7 @@ pub trait TransactionExt: HasBlockingEngine {
         E: TransactionError<Via>,
     {
         let work = |conn: &mut Self| ready(f(conn));
-        Self::block_on(run_attempts(self, transaction, work))
+        Self::block_on(run_attempts(self, transaction.into(), work))
     }
 }
 
@@ -141,7 +143,7 @@ pub trait AsyncTransactionExt: HasAsyncEngine {
     /// Those of [`TransactionExt::run_transaction`].
     fn run_transaction<T, E, F, Via>(
         &mut self,
-        transaction: TransactionOptions,
+        transaction: impl Into<TransactionRequest>,
         f: F,
     ) -> impl Future<Output = Result<T, E>> + Send
     where
@@ -149,6 +151,7 @@ pub trait AsyncTransactionExt: HasAsyncEngine {
         T: Send,
         E: TransactionError<Via> + Send,
     {
+        let transaction = transaction.into();
         Self::droppable(
             async move { unless_dropped!(self, |conn| run_attempts(conn, transaction, f)) },
         )

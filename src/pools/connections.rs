@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::acts::cancel_guard::unless_dropped;
 use crate::acts::waiting::Waiting;
 use crate::engine::{Engine, HasEngine};
-use crate::link::depth::depth;
+use crate::link::depth::{counted, depth};
 use crate::rt::lock;
 use crate::rt::permits::{Permit, Permits};
 use crate::{Error, Pool, Wait};
@@ -183,6 +183,11 @@ impl<P: Pool> DerefMut for Borrowed<P> {
 impl<P: Pool> Borrowed<P> {
     pub(crate) fn engine(&mut self) -> Result<Box<dyn Engine + '_>, Error> {
         P::Connection::engine(self)
+    }
+
+    pub(crate) fn is_lost(&mut self) -> bool {
+        let engine = self.engine();
+        engine.is_ok_and(|mut engine| counted(engine.status()).is_err())
     }
 
     /// The session leases slots from now on. If a future is dropped meanwhile, it has to release the slot.

@@ -1,23 +1,30 @@
 //! Waits for object locks without a connection, and runs the transactions that hold them.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::acts::cancel_guard::{CancelGuard, unless_dropped};
-use crate::acts::closures::Work;
+use crate::acts::closures::{RepeatedWork, Work};
 use crate::acts::events;
 use crate::acts::object_lock;
-use crate::acts::transaction::{commit_or_rollback, roll_back_stopped};
+use crate::acts::retries::{self, after_attempt};
+use crate::acts::transaction::{commit_or_rollback, roll_back_stopped, run_begun};
 use crate::acts::waiting::{Answer, Attempts, Waiting};
 use crate::engine::HasEngine;
 use crate::error::limits::LONGEST_WAIT;
+use crate::link::depth::mark_broken;
 use crate::pools::connections::{Borrowed, Connections};
 use crate::queue::{MAX_POLL_INTERVAL, Options, Queues};
 use crate::rt::activity::Activity;
 use crate::rt::caught;
-use crate::rt::stop_token::StopToken;
+use crate::rt::stop_token::{StopToken, stop_or_end};
 use crate::values::lock_request::{LockOutcome, Request};
-use crate::{Error, LockRequest, ObjectId, Pool, Wait};
+use crate::values::retry_policy::{Retries, RetryReason};
+use crate::{
+    Error, LockRequest, ObjectId, Pool, TransactionError, TransactionOptions, TransactionRequest,
+    Wait,
+};
 
 pub(crate) struct Shared<P> {
     pub(crate) connections: Connections<P>,
@@ -86,6 +93,12 @@ impl ObjectWait {
             },
             request,
         })
+    }
+
+    /// Records the release. The locks are held from now on.
+    fn released(&self) -> impl FnOnce() {
+        let acquired = Instant::now();
+        move || events::record_locks_released(&self.request, acquired.elapsed())
     }
 }
 
@@ -165,7 +178,13 @@ async fn attempt<P: Pool>(
         Some(Ok(LockOutcome::Unavailable)) => Ok(Answer::Continue(None)),
         // A limit of the session, or a deadlock with another attempt, has ended the attempt and not the wait.
         Some(Err(error)) if waiting.outlasts(&error) => Ok(Answer::Continue(None)),
-        Some(Err(error)) => Err(error),
+        Some(Err(error)) => {
+            // Of a server that has become a standby: the pool opens another one.
+            if matches!(error, Error::ReadOnly { .. }) {
+                mark_broken(conn.engine()?.status());
+            }
+            Err(error)
+        }
         // Not a refusal, which would count for the others of the queue too.
         None => Err(waiting.timed_out(None)),
     }
@@ -177,18 +196,116 @@ impl<P: Pool> HeldObjects<'_, P> {
         for<'r> F: Work<&'r mut P::Connection, Result<T, E>>,
         E: From<Error>,
     {
-        let ObjectWait {
-            request, waiting, ..
-        } = self.wait;
-        if let Err(stopped) = waiting.check_stop() {
-            roll_back_stopped(&mut *self.conn.engine()?).await;
-            return Err(stopped.into());
-        }
-        let acquired = Instant::now();
-        let mut guard = CancelGuard::after_begin(&mut *self.conn)?;
-        let ended = || events::record_locks_released(request, acquired.elapsed());
+        let ended = self.wait.released();
+        let mut guard = self.enter().await?;
         let outcome = caught(commit_or_rollback(&mut *guard, work, ended)).await;
         guard.finish_with(outcome)
+    }
+
+    /// [`run`](Self::run) as one of the attempts of a transaction.
+    pub(crate) async fn attempt<T, E, F, Via>(
+        &mut self,
+        options: &TransactionOptions,
+        retries: &mut Retries,
+        work: F,
+    ) -> Result<ControlFlow<T, Duration>, E>
+    where
+        for<'r> F: Work<&'r mut P::Connection, Result<T, E>>,
+        E: TransactionError<Via>,
+    {
+        let ended = self.wait.released();
+        let mut guard = self.enter().await?;
+        let conn = &mut *guard;
+        let attempt = async move {
+            let ran = run_begun(conn, work, ended).await;
+            after_attempt(conn, options, retries, ran).await
+        };
+        let outcome = caught(attempt).await;
+        guard.finish_with(outcome)
+    }
+
+    /// Ends the transaction after a stop.
+    async fn enter(&mut self) -> Result<CancelGuard<'_, P::Connection>, Error> {
+        if let Err(stopped) = self.wait.waiting.check_stop() {
+            roll_back_stopped(&mut *self.conn.engine()?).await;
+            return Err(stopped);
+        }
+        CancelGuard::after_begin(&mut *self.conn)
+    }
+
+    /// The connection, after the end of the transaction.
+    pub(crate) fn conn(&mut self) -> &mut Borrowed<P> {
+        &mut self.conn
+    }
+}
+
+/// Runs the closure in a transaction, and again after an error that a retry may cure: with another connection after that was
+/// lost. Borrows no connection between attempts.
+pub(crate) async fn run_attempts<P, T, E, F, Via>(
+    shared: &Shared<P>,
+    stop: Option<&StopToken>,
+    transaction: TransactionRequest,
+    mut work: F,
+) -> Result<T, E>
+where
+    P: Pool,
+    for<'r> F: RepeatedWork<&'r mut P::Connection, Result<T, E>>,
+    E: TransactionError<Via>,
+{
+    let mut retries = Retries::new(transaction.options.retry, true)?;
+    let limit = retries.max_elapsed().min(LONGEST_WAIT);
+    let waiting = Waiting::new(Wait::AtMost(limit), "a connection".to_owned())?.stopped_by(stop);
+    let mut is_lost = false;
+    loop {
+        let lock = transaction.lock.clone();
+        let wait = lock.map(|lock| ObjectWait::new(shared, stop, lock));
+        let attempted = match &wait.transpose()? {
+            None => match shared.connections.borrow(&waiting).await {
+                Ok(mut conn) => {
+                    let attempt = unless_dropped!(&mut *conn, |conn| retries::attempt(
+                        conn,
+                        &transaction,
+                        &mut retries,
+                        &mut work
+                    ));
+                    attempt.map(|attempt| Ok((attempt, conn.is_lost())))?
+                }
+                Err(error) => Err(error),
+            },
+            Some(wait) => match begin(shared, wait).await {
+                Ok(mut held) => {
+                    let attempt = held.attempt(&transaction.options, &mut retries, &mut work);
+                    attempt
+                        .await
+                        .map(|attempt| Ok((attempt, held.conn().is_lost())))?
+                }
+                Err(error) => Err(error),
+            },
+        };
+        let pause = match attempted {
+            Ok((ControlFlow::Break(value), _)) => return Ok(value),
+            Ok((ControlFlow::Continue(pause), lost)) => {
+                is_lost = lost;
+                pause
+            }
+            Err(error) => {
+                let reason = match RetryReason::from_crate_error(&error) {
+                    // A fail-over may take longer than the pool waits for a connection.
+                    None if is_lost && error.has_no_connection_yet() => {
+                        Some(RetryReason::ConnectionLost)
+                    }
+                    reason => reason.filter(|reason| retries.applies_to(*reason)),
+                };
+                is_lost |= matches!(
+                    reason,
+                    Some(RetryReason::ConnectionLost | RetryReason::ReadOnly)
+                );
+                reason
+                    .and_then(|reason| retries::next_pause(&mut retries, reason))
+                    .ok_or(error)?
+            }
+        };
+        stop_or_end(stop, Instant::now().checked_add(pause)).await;
     }
 }
 
@@ -226,7 +343,6 @@ mod tests {
     use super::*;
     use crate::StopToken;
     use crate::acts::closures::blocking;
-    use crate::link::depth::mark_broken;
     use crate::rt::block_on;
 
     #[test]

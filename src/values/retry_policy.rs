@@ -204,7 +204,7 @@ impl RetryReason {
 }
 
 /// The attempts of one transaction.
-pub(crate) struct Attempts {
+pub(crate) struct Retries {
     retry: RetryPolicy,
     /// Each attempt has a connection of its own.
     pub(crate) on_a_pool: bool,
@@ -212,7 +212,7 @@ pub(crate) struct Attempts {
     number: u32,
 }
 
-impl Attempts {
+impl Retries {
     /// Without a policy there is one.
     pub(crate) fn new(retry: Option<RetryPolicy>, on_a_pool: bool) -> Result<Self, Error> {
         let retry = retry.unwrap_or(RetryPolicy::max_attempts(1).max_elapsed(Duration::MAX));
@@ -273,7 +273,7 @@ mod tests {
             .backoff(Duration::from_millis(10), Duration::from_millis(70));
         let mut longest = [Duration::ZERO; 5];
         for _ in 0..500 {
-            let mut attempts = Attempts::new(Some(retry), false).expect("valid");
+            let mut attempts = Retries::new(Some(retry), false).expect("valid");
             for (place, limit) in [10, 20, 40, 70, 70].into_iter().enumerate() {
                 let pause = attempts.pause().expect("no end");
                 assert!(pause <= Duration::from_millis(limit), "{pause:?}");
@@ -296,7 +296,7 @@ mod tests {
         };
         let is_retried = |reason| {
             let policy = Some(RetryPolicy::max_attempts(2));
-            Attempts::new(policy, false)
+            Retries::new(policy, false)
                 .expect("valid")
                 .applies_to(reason)
         };

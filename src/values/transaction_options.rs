@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::RetryPolicy;
+use crate::{LockRequest, RetryPolicy};
 
 /// Options of a transaction: isolation level, access mode, and retries.
 ///
@@ -70,6 +70,59 @@ impl TransactionOptions {
     pub const fn retry(mut self, retry: RetryPolicy) -> Self {
         self.retry = Some(retry);
         self
+    }
+}
+
+/// What `run_transaction` runs: a transaction with [`TransactionOptions`], or one that holds the locks of [`LockRequest::retry`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransactionRequest {
+    pub(crate) options: TransactionOptions,
+    pub(crate) lock: Option<LockRequest>,
+}
+
+impl From<TransactionOptions> for TransactionRequest {
+    fn from(options: TransactionOptions) -> Self {
+        Self {
+            options,
+            lock: None,
+        }
+    }
+}
+
+impl From<&TransactionRequest> for TransactionRequest {
+    fn from(request: &TransactionRequest) -> Self {
+        request.clone()
+    }
+}
+
+impl LockRequest {
+    /// Returns a transaction that holds these locks, for `run_transaction` of a connection or a `LockPool`, and is retried: each
+    /// attempt waits for the locks, as the request says, and runs the closure.
+    ///
+    /// It runs as that of `with_object_lock` outside a transaction, but the closure may run several times. A lock that is not acquired
+    /// in time is an error, which is retried with [`retry_lock_timeouts`](RetryPolicy::retry_lock_timeouts) only; with
+    /// [`Wait::No`](crate::Wait::No) it is not retried.
+    ///
+    /// ```
+    /// use diesel::prelude::*;
+    /// use diesel_locks::RetryPolicy;
+    /// use diesel_locks::prelude::*;
+    /// use std::time::Duration;
+    ///
+    /// # let mut conn = SqliteConnection::establish(":memory:")?;
+    /// # diesel_locks::migrate(&mut conn)?;
+    /// let account = ObjectId::new("Account", 7).at_most(Duration::from_secs(2));
+    /// conn.run_transaction(account.retry(RetryPolicy::max_attempts(5)), |_conn| -> QueryResult<()> {
+    ///     Ok(()) // runs again after a deadlock with a transaction that does not use this lock
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias("deadlock", "backoff"))]
+    pub fn retry(self, policy: RetryPolicy) -> TransactionRequest {
+        TransactionRequest {
+            options: TransactionOptions::new().retry(policy),
+            lock: Some(self),
+        }
     }
 }
 

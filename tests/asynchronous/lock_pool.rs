@@ -512,10 +512,17 @@ pub(crate) async fn transaction_is_run_again_after_its_connection_was_lost<E: En
     let database = E::new();
     let watch = Watch::new(&database);
     let locks = LockPool::new(K::pool(&database, 2).await);
-    let retried = TransactionOptions::new().retry(RetryPolicy::max_attempts(3));
-    for (number, sends) in [(1, true), (2, false)] {
+    let retry = RetryPolicy::max_attempts(3);
+    let retried = || TransactionOptions::new().retry(retry).into();
+    let locked = || LockRequest::new("Account:4711").retry(retry);
+    for (number, sends, transaction) in [
+        (1, true, retried()),
+        (2, false, retried()),
+        (3, true, locked()),
+        (4, false, locked()),
+    ] {
         let runs = AtomicUsize::new(0);
-        let outcome = locks.run_transaction(retried, async |conn| -> Result<(), Error> {
+        let outcome = locks.run_transaction(transaction, async |conn| -> Result<(), Error> {
             let run = runs.fetch_add(1, Ordering::SeqCst);
             crate::lock_pool_dropped::write(conn, number).await?;
             if run == 0 {

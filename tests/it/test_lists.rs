@@ -34,6 +34,7 @@ macro_rules! owner_tests {
                 slot_waiter_on_a_pool_is_woken_by_a_leased_slot,
                 transaction_is_run_again_after_its_connection_was_lost,
                 transaction_of_a_pool_is_retried_on_request_only,
+                locked_transaction_of_a_pool_waits_without_a_connection,
             },
             pool_waits::{
                 waiters_leave_connections_to_others,
@@ -365,6 +366,7 @@ macro_rules! statement_tests {
                 },
                 retries::{
                     deadlock_victims_are_retried_until_they_succeed,
+                    locked_transactions_are_retried_and_locked_again,
                     application_error_is_not_retried,
                 },
             );

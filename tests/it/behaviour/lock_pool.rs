@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use diesel::result::DatabaseErrorKind;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, LockPool, RetryPolicy, SlotRenewer, StopToken};
+use diesel_locks::{Error, LockPool, RetryPolicy, SlotRenewer, StopToken, TransactionRequest};
 
 use super::pool_waits::{Holder, WAIT, Waited, await_waiters, locks, waiter};
 use super::slots::{one_hour, single_slot};
@@ -296,9 +296,18 @@ pub(crate) fn transaction_is_run_again_after_its_connection_was_lost<B: Backend>
         // It has no sessions.
         return;
     }
+    let retry = RetryPolicy::max_attempts(ATTEMPTS);
+    for retried in [
+        TransactionOptions::new().retry(retry).into(),
+        request().retry(retry),
+    ] {
+        run_again_on_another::<B>(&retried, ATTEMPTS);
+    }
+}
+
+fn run_again_on_another<B: Backend>(retried: &TransactionRequest, attempts: u32) {
     let database = B::new();
     let locks = LockPool::new(database.unchecked_pool(1));
-    let retried = TransactionOptions::new().retry(RetryPolicy::max_attempts(ATTEMPTS));
     let cut_in = |cut: &dyn Fn(u32) -> bool, sends: bool| {
         let mut runs = 0;
         let outcome = locks.run_transaction(retried, |conn| {
@@ -327,7 +336,7 @@ pub(crate) fn transaction_is_run_again_after_its_connection_was_lost<B: Backend>
     let (outcome, runs) = cut_in(&|_| true, true);
     let error = outcome.expect_err("each time");
     assert!(error.is_connection_lost(), "{error:?}");
-    assert_eq!(runs, ATTEMPTS);
+    assert_eq!(runs, attempts);
     locks
         .run_transaction(retried, |_| Ok::<_, Error>(()))
         .expect("a connection");
@@ -339,15 +348,17 @@ pub(crate) fn transaction_is_run_again_after_its_connection_was_lost<B: Backend>
     assert_eq!(B::counter(&mut other, 0), 2);
 
     // As after a fail-over in which the sessions stay.
-    let mut conn = locks.pool().get().expect("a connection");
-    for read_only in [
-        "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
-        "SET SESSION TRANSACTION READ ONLY",
-    ] {
-        let _ = B::try_sql(&mut conn, read_only);
-    }
-    drop(conn);
+    let becomes_standby = || {
+        let mut conn = locks.pool().get().expect("a connection");
+        for read_only in [
+            "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+            "SET SESSION TRANSACTION READ ONLY",
+        ] {
+            let _ = B::try_sql(&mut conn, read_only);
+        }
+    };
     let write = |conn: &mut B::Conn| conn.next_number(&Sequence::new("any"));
+    becomes_standby();
     let refused = locks.run_transaction(TransactionOptions::new(), write);
     assert!(
         matches!(refused, Err(Error::ReadOnly { .. })),
@@ -356,7 +367,21 @@ pub(crate) fn transaction_is_run_again_after_its_connection_was_lost<B: Backend>
     locks
         .run_transaction(TransactionOptions::new(), write)
         .expect("another connection");
-    let read_only = locks.run_transaction(retried.read_only(), write);
+    becomes_standby();
+    locks
+        .run_transaction(retried, write)
+        .expect("another connection");
+    becomes_standby();
+    let refused = locks.with_object_lock(request(), write);
+    assert!(
+        matches!(refused, Err(Error::ReadOnly { .. })),
+        "{refused:?}"
+    );
+    locks
+        .with_object_lock(request(), write)
+        .expect("another connection");
+    let reads = TransactionOptions::new().retry(RetryPolicy::max_attempts(attempts));
+    let read_only = locks.run_transaction(reads.read_only(), write);
     assert!(matches!(read_only, Err(Error::ReadOnly { .. })));
 
     // One connection can't be replaced.
@@ -376,11 +401,14 @@ pub(crate) fn transaction_of_a_pool_is_retried_on_request_only<B: Backend>() {
     let database = B::new();
     let locks = locks(&database, 2);
     for (options, expected) in [
-        (TransactionOptions::new(), 1),
+        (TransactionOptions::new().into(), 1),
         (
-            TransactionOptions::new().retry(RetryPolicy::max_attempts(3)),
+            TransactionOptions::new()
+                .retry(RetryPolicy::max_attempts(3))
+                .into(),
             3,
         ),
+        (request().retry(RetryPolicy::max_attempts(3)), 3),
     ] {
         let mut runs = 0;
         let outcome = locks.run_transaction(options, |conn| {
@@ -405,14 +433,68 @@ pub(crate) fn transaction_of_a_pool_is_retried_on_request_only<B: Backend>() {
     });
     assert!(outcome.is_err_and(|error| Error::from(error).is_connection_lost()));
     assert_eq!(runs, 1);
-    let none = TransactionOptions::new().retry(RetryPolicy::max_attempts(0));
-    let outcome = locks.run_transaction(none, |_| Ok::<_, Error>(()));
-    assert!(matches!(outcome, Err(Error::InvalidRetry { attempts: 0 })));
+    let none = RetryPolicy::max_attempts(0);
     let stop = StopToken::new();
     stop.stop();
-    let outcome = locks
-        .stopped_by(&stop)
-        .run_transaction(TransactionOptions::new(), |_| Ok::<_, Error>(()));
-    assert!(matches!(outcome, Err(Error::Stopped { .. })), "{outcome:?}");
+    for (none, any) in [
+        (
+            TransactionOptions::new().retry(none).into(),
+            TransactionOptions::new().into(),
+        ),
+        (
+            request().retry(none),
+            request().retry(RetryPolicy::max_attempts(3)),
+        ),
+    ] {
+        let outcome = locks.run_transaction(none, |_| Ok::<_, Error>(()));
+        assert!(matches!(outcome, Err(Error::InvalidRetry { attempts: 0 })));
+        let outcome = locks
+            .stopped_by(&stop)
+            .run_transaction(any, |_| Ok::<_, Error>(()));
+        assert!(matches!(outcome, Err(Error::Stopped { .. })), "{outcome:?}");
+    }
     assert_eq!(B::counter(&mut database.connect(), 0), 0);
+}
+
+/// In the queue of the objects. A retry queues again.
+pub(crate) fn locked_transaction_of_a_pool_waits_without_a_connection<B: Backend>() {
+    let database = Arc::new(B::new());
+    let locks = locks(&*database, 1);
+    let holder = threads::Holder::acquire(&database, ID);
+    let waiter = {
+        let locks = locks.clone();
+        spawn(move || {
+            let mut runs = 0;
+            locks.run_transaction(request().retry(RetryPolicy::max_attempts(2)), |conn| {
+                runs += 1;
+                B::count_up(conn, 0);
+                if runs == 1 {
+                    return Err(Error::Deadlock {
+                        source: diesel::result::Error::NotFound,
+                    });
+                }
+                Ok(runs)
+            })
+        })
+    };
+    until(|| locks.waiting() == 1 && locks.pool().state().idle_connections == 1);
+    holder.release();
+    assert_eq!(result_of(&waiter).expect("the lock"), 2);
+    assert_eq!(B::counter(&mut database.connect(), 0), 1);
+    assert_eq!(locks.waiting(), 0);
+
+    // Each attempt waits as long as the request says.
+    let holder = threads::Holder::acquire(&database, ID);
+    let limit = Duration::from_millis(100);
+    let retry = RetryPolicy::max_attempts(3).backoff(Duration::ZERO, Duration::ZERO);
+    for (retry, attempts) in [(retry, 1), (retry.retry_lock_timeouts(), 3)] {
+        let started = Instant::now();
+        let timed_out = locks.run_transaction(
+            LockRequest::new(ID).wait(limit).retry(retry),
+            |_| -> Result<(), Error> { unreachable!("it is held") },
+        );
+        assert!(timed_out.is_err_and(|error| error.is_timeout()));
+        assert!(started.elapsed() >= limit * attempts);
+    }
+    holder.release();
 }

@@ -9,21 +9,22 @@ use diesel::connection::Connection;
 use diesel::result::DatabaseErrorKind::SerializationFailure;
 use diesel::result::Error::DatabaseError;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, IsolationLevel, RetryPolicy, TransactionError};
+use diesel_locks::{Error, IsolationLevel, RetryPolicy, TransactionError, TransactionRequest};
 
 use crate::behaviour::events::Collector;
 use crate::behaviour::slots::run_concurrently;
 use crate::support::Backend;
 use crate::support::threads::{Holder, LONGEST_RETRIES};
 
+fn patient() -> TransactionOptions {
+    TransactionOptions::new().retry(PATIENT)
+}
+
 /// Many attempts, short pauses. PostgreSQL looks for a deadlock after 1 s, so that 80 transactions take more than the default
 /// of 30 s if most of them are victims once.
-fn patient() -> TransactionOptions {
-    let retry = RetryPolicy::max_attempts(u32::MAX)
-        .max_elapsed(LONGEST_RETRIES)
-        .backoff(Duration::from_millis(1), Duration::from_millis(50));
-    TransactionOptions::new().retry(retry)
-}
+const PATIENT: RetryPolicy = RetryPolicy::max_attempts(u32::MAX)
+    .max_elapsed(LONGEST_RETRIES)
+    .backoff(Duration::from_millis(1), Duration::from_millis(50));
 
 /// What Diesel makes of SQLSTATE 40001.
 fn victim() -> diesel::result::Error {
@@ -62,6 +63,60 @@ pub(crate) fn deadlock_victims_are_retried_until_they_succeed<B: Backend>() {
     for id in [0, 1] {
         assert_eq!(B::counter(&mut conn, id), 80);
     }
+}
+
+/// [`LockRequest::retry`]: opposite orders of rows that the locks do not protect; then of one transaction.
+pub(crate) fn locked_transactions_are_retried_and_locked_again<B: Backend>() {
+    let database = Arc::new(B::new());
+    let retry = PATIENT;
+    run_concurrently(&database, 8, |conn, thread| {
+        for round in 0..10 {
+            let lock = LockRequest::new(ObjectId::new("Transfer", thread)).retry(retry);
+            let done = conn.run_transaction(lock, |conn| {
+                let mut ids = [0, 1];
+                if (thread + round) % 2 == 0 {
+                    ids.reverse();
+                }
+                for id in ids {
+                    let sql = format!("UPDATE counters SET n = n + 1 WHERE id = {id}");
+                    B::try_sql(conn, &sql)?;
+                }
+                Ok::<_, Error>(())
+            });
+            done.expect("in the end");
+        }
+    });
+    let mut conn = database.connect();
+    assert_eq!(B::counter(&mut conn, 0), 80);
+    assert_eq!(B::counter(&mut conn, 1), 80);
+
+    let mut other = database.connect();
+    let mut is_free = move |id: &str| {
+        let tried = other.try_with_object_lock(id, |_| Ok::<_, Error>(()));
+        tried.expect("an answer").is_some()
+    };
+    let both = || LockRequest::all(["a", "b"]);
+    let mut runs = 0;
+    let last = conn.run_transaction(both().retry(retry), |conn| {
+        runs += 1;
+        assert!(!is_free("a") && !is_free("b"), "in attempt {runs}");
+        B::count_up(conn, 0);
+        if runs < 3 { Err(victim()) } else { Ok(runs) }
+    });
+    assert_eq!(last, Ok(3));
+    assert!(is_free("a") && is_free("b"));
+    assert_eq!(B::counter(&mut conn, 0), 81);
+
+    let mut never = |transaction: TransactionRequest| {
+        conn.run_transaction::<(), Error, _, _>(transaction, |_| unreachable!("it is held"))
+            .expect_err("it is held")
+    };
+    let holder = Holder::acquire(&database, "b");
+    let error = never(both().wait(Wait::No).retry(retry));
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    let error = never(both().wait(Duration::from_millis(10)).retry(retry));
+    assert!(matches!(error, Error::LockTimeout { .. }), "{error:?}");
+    holder.release();
 }
 
 pub(crate) fn writes_of_earlier_attempts_are_gone<B: Backend>() {
