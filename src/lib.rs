@@ -14,7 +14,7 @@
 //! | at most N short transactions at a time | [`with_slot`] |
 //! | numbers without gaps: invoices, passes of a meeting | [`next_number`] in the transaction that uses the number |
 //! | see who holds a lock or a slot, and who waits | [`InspectExt`] |
-//! | a transaction that deadlocks or fails to serialize | [`run_transaction`] with a [`RetryPolicy`]; of a `LockPool` also after a lost connection |
+//! | a transaction that deadlocks or fails to serialize | [`run_transaction`] with a [`RetryPolicy`], with locks by [`LockRequest::retry`]; of a `LockPool` also after a lost connection |
 //!
 //! The [guide] has a chapter for each. The [README][which] says when to use something else. [Guarantees] lists what each engine
 //! promises. The [glossary] explains the terms. [Coming from another library] compares the calls of ShedLock, Spring's

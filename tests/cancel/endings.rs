@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, RetryPolicy};
+use diesel_locks::{Error, RetryPolicy, TransactionRequest};
 
 use crate::locks::{ID, read_committed, write};
 use crate::support::case::Case;
@@ -39,23 +39,35 @@ pub(crate) async fn panic<E: Engine>() {
 
 /// The first two attempts fail as after a deadlock.
 pub(crate) async fn retries<E: Engine>() {
-    let case = Case::<E>::new("run_transaction, retried", Held::Object(ID)).parts(2);
-    case.run(|conn, attempt| {
-        Box::pin(async move {
-            let transaction = read_committed::<E>().retry(RetryPolicy::max_attempts(3));
-            let attempts = AtomicU32::new(0);
-            let work = async |conn: &mut E::Conn| -> Result<(), Error> {
-                conn.lock_object(ID).await?;
-                write(conn, attempt).await?;
-                if attempts.fetch_add(1, Ordering::Relaxed) < 2 {
-                    let kind = DatabaseErrorKind::SerializationFailure;
-                    let text = "could not serialize access".to_owned();
-                    return Err(DieselError::DatabaseError(kind, Box::new(text)).into());
-                }
-                Ok(())
-            };
-            conn.run_transaction(transaction, work).await
+    let retry = RetryPolicy::max_attempts(3);
+    for (name, transaction) in [
+        (
+            "run_transaction, retried",
+            read_committed::<E>().retry(retry).into(),
+        ),
+        (
+            "run_transaction with a lock, retried",
+            LockRequest::new(ID).retry(retry),
+        ),
+    ] {
+        let case = Case::<E>::new(name, Held::Object(ID)).parts(2);
+        case.run(|conn, attempt| {
+            let transaction: TransactionRequest = transaction.clone();
+            Box::pin(async move {
+                let attempts = AtomicU32::new(0);
+                let work = async |conn: &mut E::Conn| -> Result<(), Error> {
+                    conn.lock_object(ID).await?;
+                    write(conn, attempt).await?;
+                    if attempts.fetch_add(1, Ordering::Relaxed) < 2 {
+                        let kind = DatabaseErrorKind::SerializationFailure;
+                        let text = "could not serialize access".to_owned();
+                        return Err(DieselError::DatabaseError(kind, Box::new(text)).into());
+                    }
+                    Ok(())
+                };
+                conn.run_transaction(transaction, work).await
+            })
         })
-    })
-    .await;
+        .await;
+    }
 }
