@@ -119,11 +119,17 @@ pub(crate) async fn list_held(
         semaphore,
         number: row.number.unsigned_abs(),
         holder: row.holder,
-        token: row.token.and_then(|token| Uuid::from_slice(&token).ok()),
+        token: row
+            .token
+            .as_deref()
+            .and_then(|token| Uuid::from_slice(token).ok()),
         fence: row.fence,
         acquired_at: time(row.acquired_us),
         expires_at: time(row.expires_us),
         remaining: Duration::from_micros(u64::try_from(row.remaining_us).unwrap_or(0)),
+        // Without a token it was to a former holder.
+        release_requested_at: (row.token.is_some() && row.release_requested_us > 0)
+            .then(|| time(row.release_requested_us)),
     };
     Ok(rows.into_iter().map(info).collect())
 }

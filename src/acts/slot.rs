@@ -10,7 +10,8 @@ use crate::acts::events::SlotRequest;
 use crate::acts::slot_attempts::{NO_WAIT, RetryBudget, acquire, begin_with_slot};
 use crate::acts::slot_queue::{self, NotifyOnDrop, Pace, poll_until, wait_for_turn};
 use crate::acts::transaction::{
-    assert_in_transaction, assert_open_if_in_transaction, commit_or_rollback, roll_back_stopped,
+    assert_in_transaction, assert_open_if_in_transaction, commit_or_rollback, outside,
+    roll_back_stopped,
 };
 use crate::acts::waiting::{Answer, Waiting};
 use crate::engine::slots::Expiry;
@@ -19,7 +20,7 @@ use crate::error::NameKind;
 use crate::link::depth::depth;
 use crate::rt::caught;
 use crate::values::lease;
-use crate::{Error, LeaseOptions, LeaseState, Semaphore, Slot, Wait};
+use crate::{Error, LeaseOptions, LeaseState, Semaphore, Slot, SlotInfo, Wait};
 
 /// Leases a slot to this token without waiting; `None` when none is free. After an error it may have been granted.
 pub(crate) async fn try_acquire(
@@ -196,6 +197,27 @@ pub(crate) async fn renew(
         }
     }
     Err(lost(slot))
+}
+
+/// Not in a transaction, which would keep the row locked: renewals skip locked rows, and the lease could end.
+pub(crate) async fn request_release(
+    engine: &mut dyn Engine,
+    held: &SlotInfo,
+) -> Result<LeaseState, Error> {
+    NameKind::Semaphore.check(&held.semaphore)?;
+    let reason = "the holder could not renew its lease until the end of the transaction";
+    outside(engine, "request_release", reason)?;
+    let token = held.token.unwrap_or_default();
+    let slot = Slot::from_parts(&held.semaphore, held.number, token, held.fence);
+    for (expiry, state) in STATES {
+        // Without a token it is released.
+        if held.token.is_some() && engine.request_release(&slot, expiry).await? > 0 {
+            let (semaphore, number) = (slot.semaphore, slot.number);
+            tracing::info!(semaphore, number, "release of a slot requested");
+            return Ok(state);
+        }
+    }
+    Err(lost(&slot))
 }
 
 pub(crate) async fn release(engine: &mut dyn Engine, slot: &Slot) -> Result<LeaseState, Error> {

@@ -89,6 +89,7 @@ pub(crate) async fn acquire(
 ) -> Result<Option<Slot>, Error> {
     semaphore.validate()?;
     lease.check()?;
+    let holder = lease.holder_text();
     let (lease_us, min_hold_us) = (lease.micros()?, lease.min_hold_micros()?);
     // A time before the statement that set the lease: the start of the last attempt, or of its part after a wait for the write
     // lock.
@@ -106,7 +107,7 @@ pub(crate) async fn acquire(
             let request = LeaseRequest {
                 semaphore: &attempts.semaphore,
                 token: token.into_bytes(),
-                holder: lease.holder_text(),
+                holder: &holder,
                 lease_us,
                 min_hold_us,
             };

@@ -84,6 +84,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
     /// | the leader's node dies, or the database is out of its reach | a standby is elected when the lease has ended; with more than 100 permits after at most one poll interval more |
     /// | the leader returns, or is stopped | a standby is elected after at most one poll interval; in the same process at once |
     /// | `f` returns `Ok` while it is still the leader | it resigns: it stands for election again after one poll interval |
+    /// | [`request_release`](SemaphoreExt::request_release) of its slot | `is_active` returns false, so `f` returns: it resigns |
     /// | `f` returns `Ok` after the slot was lost | this node stands for election again |
     /// | `f` returns an error, or panics | the slot is released, and the caller gets the error or panic |
     /// | an error while it waits | it is logged by `tracing`, and retried after a pause of 0.1 s, which grows to 10 s; one that no retry can mend (invalid arguments, missing tables or privileges) is returned |
@@ -154,6 +155,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
     /// | the database's clock jumps back | all nodes wait until the clock has passed the last tick that was run, also those that start meanwhile. To end this wait, call [`force_release_all`](SemaphoreExt::force_release_all), or delete the row of the slot if it is not held, and restart the nodes that have run ticks |
     /// | nodes have different periods or offsets (a new version is rolled out) | after a grant the slot stays unavailable until that node's next tick. Then a node runs its newest tick that became due meanwhile, unless another node is granted the slot first. Ticks that were due before the grant count as run. A node may run few of its ticks, or none: give a job with a new period a new name |
     /// | an operator calls [`force_release_all`](SemaphoreExt::force_release_all), or deletes the row of the slot | the current tick may be run again |
+    /// | [`request_release`](SemaphoreExt::request_release) of the slot | `is_active` returns false. The tick is not repeated |
     /// | `f` returns an error, or panics | the slot is released, and the caller gets the error or panic: this node runs no further tick. The tick is not repeated |
     /// | an error while it waits | as in [`run_as_leader`](Self::run_as_leader) |
     ///

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::acts::cancel_guard::unless_dropped;
 use crate::acts::{administration, slot as slots};
 use crate::api::pair::pair;
-use crate::{Error, LeaseOptions, LeaseState, Semaphore, Slot, Wait};
+use crate::{Error, LeaseOptions, LeaseState, Semaphore, Slot, SlotInfo, Wait};
 
 pair! {
     /// Limits the number of concurrent holders across all servers that use the database.
@@ -185,6 +185,44 @@ pair! {
         fn release_slot(slot: impl Borrow<Slot>) -> Result<LeaseState, Error> {
             let slot = slot.borrow().clone();
             |engine| unless_dropped!(engine, |engine| slots::release(engine, &slot))
+        }
+
+        /// Asks the holder of a slot, an entry of [`held_slots`](crate::InspectExt::held_slots), to release it. Returns whether its
+        /// lease had expired. For an operator.
+        ///
+        /// ```
+        /// # use diesel::prelude::*;
+        /// # use diesel_locks::prelude::*;
+        /// # use diesel_locks::{Error, InspectExt, LeaseState, ListOptions};
+        /// # let mut conn = SqliteConnection::establish(":memory:")?;
+        /// # diesel_locks::migrate(&mut conn)?;
+        /// # let lease = LeaseOptions::new(std::time::Duration::from_secs(9));
+        /// # let slot = conn.acquire_slot(&Semaphore::new("collate-logs", 10), lease, Wait::No)?;
+        /// for held in conn.held_slots(&ListOptions::new().name("collate-logs"))? {
+        ///     match conn.request_release(&held) {
+        ///         Err(error) if error.is_slot_lost() => {} // released meanwhile
+        ///         requested => assert_eq!(requested?, LeaseState::Unexpired),
+        ///     }
+        /// }
+        /// # let held = &conn.held_slots(&ListOptions::new())?[0];
+        /// # assert!(held.release_requested_at.is_some());
+        /// # Ok::<(), Box<dyn std::error::Error>>(())
+        /// ```
+        ///
+        /// The slot stays held until its holder releases it. The renewer of a `SlotGuard` notices the request at its next renewal,
+        /// after at most a third of the shortest lease: `SlotGuard::release_requested` then returns true, and
+        /// `ActiveSlot::is_active` false, so that a leader resigns and a tick ends. The holder of a bare [`Slot`] is not notified.
+        /// The request belongs to this token: a later holder does not see it. It can't be withdrawn.
+        ///
+        /// Fails in an open transaction, which would keep the holder from renewing its lease.
+        ///
+        /// # Errors
+        ///
+        /// [`Error::SlotLost`] if the slot was released, or granted to another holder, which is not asked.
+        /// [Others](crate::Error#errors-by-method).
+        #[doc(alias("revoke", "preempt", "step down", "resign", "evict"))]
+        fn request_release(slot: &SlotInfo) -> Result<LeaseState, Error> {
+            |engine| unless_dropped!(engine, |engine| slots::request_release(engine, slot))
         }
 
         /// Releases all leased slots of one semaphore, whatever their tokens. Returns how many were held. For an operator.

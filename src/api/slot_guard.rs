@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use crate::acts::slot;
 use crate::jobs::guard::Held;
 #[cfg(feature = "_async_pool")]
 use crate::pools::Async;
@@ -101,6 +102,70 @@ impl<S> SlotGuard<S> {
         self.held.progress()
     }
 
+    /// Returns whether an [operator](crate::SemaphoreExt::request_release) has asked the holder to release the slot. The last renewal
+    /// has read it; this method sends nothing. Once true, it stays true. The slot stays held, and its lease renewed, until the guard
+    /// is released.
+    ///
+    /// ```
+    /// use diesel_locks::{Error, SlotGuard};
+    ///
+    /// fn collate(guard: SlotGuard, files: &[&str]) -> Result<(), Error> {
+    ///     for file in files {
+    ///         guard.ensure_held()?;
+    ///         if guard.release_requested() {
+    ///             break; // another server does the rest
+    ///         }
+    ///         println!("{file}");
+    ///     }
+    ///     guard.release().map(drop)
+    /// }
+    /// ```
+    #[doc(alias("revoked", "preempted", "yield"))]
+    pub fn release_requested(&self) -> bool {
+        self.held.release_requested()
+    }
+
+    /// Returns the slot, still held, and ends the guard: the lease is neither renewed in the background nor released any more. To
+    /// hand the work on, pass the [parts](Slot::from_parts) of the slot to another process, which calls
+    /// [`renew_slot`](crate::SemaphoreExt::renew_slot) within [`remaining`](Slot::remaining), and later
+    /// [`release_slot`](crate::SemaphoreExt::release_slot). Sends nothing to the database.
+    ///
+    /// A renewal that was sent before may be executed after that of the other process. Renew for no longer than the lease, or the
+    /// slot may be free before `remaining` is zero.
+    ///
+    /// ```
+    /// use diesel_locks::prelude::*;
+    /// use diesel_locks::{Slot, SlotRenewer};
+    /// use std::time::Duration;
+    ///
+    /// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
+    /// # let directory = tempfile::tempdir()?;
+    /// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
+    /// # let mut conn = pool.get()?;
+    /// # diesel_locks::migrate(&mut conn)?;
+    /// # let renewer = SlotRenewer::new(pool);
+    /// let lease = LeaseOptions::new(Duration::from_secs(30));
+    /// let guard = renewer.acquire(&Semaphore::new("collate-logs", 10), &lease, Wait::No)?;
+    /// let slot = guard.into_slot()?;
+    /// let parts = (slot.semaphore(), slot.number(), slot.token(), slot.fence());
+    ///
+    /// // in the other process:
+    /// let mut slot = Slot::from_parts(parts.0, parts.1, parts.2, parts.3);
+    /// conn.renew_slot(&mut slot, Duration::from_secs(30))?;
+    /// conn.release_slot(slot)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SlotLost`] when the slot is not [held](Self::is_held).
+    #[doc(alias("leak", "detach", "hand over", "forget"))]
+    pub fn into_slot(self) -> Result<Slot, Error> {
+        self.ensure_held()?;
+        let lost = slot::lost(self.slot());
+        self.held.into_slot().ok_or(lost)
+    }
+
     /// Returns the fence, as [`Slot::fence`].
     #[doc(alias("fencing token", "fencing_token"))]
     pub fn fence(&self) -> i64 {
@@ -185,13 +250,14 @@ impl<S> fmt::Debug for SlotGuard<S> {
 /// The argument of the closures of `SlotRenewer::run_as_leader` and `run_on_timer` (`async` closures: `ActiveSlot<Async>`): the
 /// [`SlotGuard`] of the slot that is held while they run, and the token that stops them.
 ///
-/// The closure has to end when [`is_active`](Self::is_active) returns false: the slot was lost, or a stop was requested.
+/// The closure has to end when [`is_active`](Self::is_active) returns false: the slot was lost, or a stop or its
+/// [release](crate::SemaphoreExt::request_release) was requested.
 /// Nothing interrupts it. `while leader.sleep(..)` is such a loop: [`run_as_leader`](crate::SlotRenewer::run_as_leader) shows it.
 #[derive(Debug)]
 #[doc(alias("leader", "leadership"))]
 pub struct ActiveSlot<S = Blocking> {
     guard: SlotGuard<S>,
-    /// Stopped when the slot is lost or released, or the token of the renewer is stopped.
+    /// Stopped when the slot is lost or released, its release is requested, or the token of the renewer is stopped.
     stop: StopToken,
 }
 
@@ -200,26 +266,27 @@ impl<S> ActiveSlot<S> {
         let stop = stop.child();
         let ended = stop.stop_on_drop();
         held.signal_loss(move || drop(ended));
+        held.stop_on_request(stop.stop_on_drop());
         Self {
             guard: SlotGuard::new(held),
             stop,
         }
     }
 
-    /// Returns whether the closure is to continue: the slot is held, and no stop was requested. Reads the clock, not the
-    /// database. Once false, it stays false.
+    /// Returns whether the closure is to continue: the slot is held, and neither a stop nor its release was requested. Reads the
+    /// clock, not the database. Once false, it stays false.
     pub fn is_active(&self) -> bool {
         !self.stop.is_stopped() && self.guard.is_held()
     }
 
-    /// Returns a token that is stopped when the slot is lost or released, or a stop is requested: for waits that the closure
-    /// begins, such as `LockPool::stopped_by`. Stopping it ends these waits, and [`is_active`](Self::is_active) returns false. It
-    /// does not release the slot.
+    /// Returns a token that is stopped when the slot is lost or released, or a stop or its release is requested: for waits that the
+    /// closure begins, such as `LockPool::stopped_by`. Stopping it ends these waits, and [`is_active`](Self::is_active) returns
+    /// false. It does not release the slot.
     pub fn stop_token(&self) -> &StopToken {
         &self.stop
     }
 
-    /// Returns the guard of the slot. Its [`is_held`](SlotGuard::is_held) does not show a requested stop.
+    /// Returns the guard of the slot. Its [`is_held`](SlotGuard::is_held) does not show a request.
     pub fn guard(&self) -> &SlotGuard<S> {
         &self.guard
     }

@@ -245,6 +245,7 @@ pub(crate) fn list_held(limit: i64) -> _ {
                 slots::acquired_us,
                 slots::expires_us,
                 left,
+                slots::release_requested_us,
             ),
         ))
         .limit(limit)
@@ -271,7 +272,7 @@ where
 #[derive(Clone, Copy)]
 pub(crate) struct Lease<'a> {
     pub(crate) request: &'a LeaseRequest<'a>,
-    holder: Option<Named<'a>>,
+    holder: Named<'a>,
     pub(crate) grant: Grant,
 }
 
@@ -279,7 +280,7 @@ impl<'a> Lease<'a> {
     pub(crate) fn new(request: &'a LeaseRequest<'a>, grant: Grant) -> Self {
         Self {
             request,
-            holder: request.holder.map(Named),
+            holder: Named(request.holder),
             grant,
         }
     }
@@ -296,12 +297,13 @@ where
         // back later. Not two texts: the statement has one key in the cache.
         push!(out;
             " SET token = ", Binary = self.request.token.as_slice();
-            ", holder = ", diesel::sql_types::Nullable<Name> = &self.holder;
+            ", holder = ", Name = &self.holder;
             ", fence = ", BigInt = &self.grant.fence;
             ", acquired_us = "; {DB::NOW};
             ", expires_us = "; {DB::NOW}; " + ", BigInt = &self.request.lease_us;
             ", hold_until_us = CASE WHEN ", BigInt = &self.request.min_hold_us; " > 0 THEN "; {DB::NOW};
             " ELSE 0 END + ", BigInt = &self.request.min_hold_us;
+            ", release_requested_us = 0";
         );
         Ok(())
     }
@@ -327,6 +329,20 @@ where
                 " + (expires_us = "; {DB::GREATEST}; "(hold_until_us, "; {DB::NOW}; " + ", BigInt = &self.lease_us;
                 "))";
             );
+        }
+        Ok(())
+    }
+}
+
+/// Asks the holder to release the slot. Counts each row, as [`Renew`].
+#[derive(Clone, Copy, QueryId)]
+pub(crate) struct RequestRelease;
+
+impl<DB: Dialect> QueryFragment<DB> for RequestRelease {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        push!(out; " SET release_requested_us = "; {DB::NOW});
+        if DB::COUNTS_CHANGED_ROWS {
+            push!(out; " + (release_requested_us = "; {DB::NOW}; ")");
         }
         Ok(())
     }

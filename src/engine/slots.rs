@@ -23,7 +23,7 @@ pub enum ReleaseKind {
 pub struct LeaseRequest<'a> {
     pub(crate) semaphore: &'a Semaphore,
     pub(crate) token: [u8; 16],
-    pub(crate) holder: Option<&'a str>,
+    pub(crate) holder: &'a str,
     pub(crate) lease_us: i64,
     pub(crate) min_hold_us: i64,
 }
@@ -105,6 +105,7 @@ pub struct HeldRow {
     pub(crate) acquired_us: i64,
     pub(crate) expires_us: i64,
     pub(crate) remaining_us: i64,
+    pub(crate) release_requested_us: i64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, diesel::Queryable)]
@@ -115,10 +116,14 @@ pub struct SemaphoreRow {
     pub(crate) held: i64,
 }
 
-pub(crate) fn renewed((token, remaining_us): (Vec<u8>, i64)) -> RenewalResult {
+/// Token, rest of the lease, and when its release was requested, or 0.
+pub(crate) fn renewed(
+    (token, remaining_us, release_requested_us): (Vec<u8>, i64, i64),
+) -> RenewalResult {
     RenewalResult {
         token,
         remaining_us,
+        release_requested: release_requested_us > 0,
     }
 }
 
@@ -186,6 +191,9 @@ pub trait SemaphoreBackend: Send {
         lease_us: i64,
         expiry: Expiry,
     ) -> Result<usize, Error>;
+
+    /// Marks the slot for its holder, which is to release it, if the token still matches; returns the number of rows updated.
+    async fn request_release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error>;
 
     /// Releases the slot, or lets it expire after its minimum hold time, if the token still matches; returns the rows updated.
     async fn release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error>;

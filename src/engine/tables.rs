@@ -75,6 +75,7 @@ diesel::table! {
         acquired_us -> BigInt,
         expires_us -> BigInt,
         hold_until_us -> BigInt,
+        release_requested_us -> BigInt,
     }
 }
 

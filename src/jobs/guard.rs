@@ -13,6 +13,7 @@ use crate::jobs::callbacks::{Callback, call, call_all, may_wait};
 use crate::rt::activity::Active;
 use crate::rt::alarm::call_at;
 use crate::rt::lock;
+use crate::rt::stop_token::StopOnDrop;
 use crate::{Error, LeaseOptions, LeaseState, Slot};
 
 /// A renewal that would extend the lease by less leaves the slot out, if the lease has a `max_hold`.
@@ -135,7 +136,10 @@ impl Held {
     /// Leaves it to the caller to release the slot. `None` if it was released before.
     pub(crate) fn into_slot(self) -> Option<Slot> {
         self.renewer.0.remove(&self.slot);
-        self.mark_released().map(|_| self.slot.clone())
+        self.mark_released().map(|_| Slot {
+            deadline: lock(&self.inner).deadline,
+            ..self.slot.clone()
+        })
     }
 
     fn release_in_background(&self, kind: ReleaseKind) -> Option<Receiver<()>> {
@@ -181,6 +185,10 @@ struct Inner {
     progress: Instant,
     /// Whether a renewal has left the slot out since.
     stalled: bool,
+    /// Whether the holder is asked to release the slot,
+    release_requested: bool,
+    /// and what is stopped then.
+    stopped_on_request: Option<StopOnDrop>,
     kind: ReleaseKind,
     /// Those of this crate, which the thread that notices the loss calls,
     signals: Vec<Callback>,
@@ -205,6 +213,8 @@ impl State {
                 deadline: slot.deadline,
                 progress: acquired,
                 stalled: false,
+                release_requested: false,
+                stopped_on_request: None,
                 kind: ReleaseKind::Used,
                 signals: Vec::new(),
                 callbacks: Vec::new(),
@@ -248,10 +258,32 @@ impl State {
     }
 
     /// Sets the deadline after a confirmed renewal, unless the last one has passed: the guard may have been reported as lost by
-    /// then.
-    pub(crate) fn confirm(&self, deadline: Instant) {
-        if self.is_held() {
-            lock(&self.inner).deadline = deadline;
+    /// then. Notes whether the renewal has found a request for the release of the slot.
+    pub(crate) fn confirm(&self, deadline: Instant, release_requested: bool) {
+        if !self.is_held() {
+            return;
+        }
+        let mut inner = lock(&self.inner);
+        inner.deadline = deadline;
+        if !release_requested || std::mem::replace(&mut inner.release_requested, true) {
+            return;
+        }
+        let stopped = inner.stopped_on_request.take();
+        drop(inner);
+        drop(stopped);
+        let (semaphore, number) = (&self.slot.semaphore, self.slot.number);
+        tracing::info!(semaphore, number, "the holder is asked to release the slot");
+    }
+
+    pub(crate) fn release_requested(&self) -> bool {
+        lock(&self.inner).release_requested
+    }
+
+    /// Has a token stopped when the release of the slot is requested; at once if it is requested already.
+    pub(crate) fn stop_on_request(&self, stop: StopOnDrop) {
+        let mut inner = lock(&self.inner);
+        if !inner.release_requested {
+            inner.stopped_on_request = Some(stop);
         }
     }
 

@@ -1,14 +1,17 @@
 //! The options of a lease, and its renewal together with others.
 
+use std::borrow::Cow;
 #[cfg(any(feature = "_mysql", feature = "_sqlite"))]
 use std::fmt::Write;
+use std::sync::LazyLock;
 use std::time::Duration;
+use std::{env, fs, process};
 
 use crate::Error;
 #[cfg(any(feature = "_mysql", feature = "_pool"))]
 use crate::Slot;
 use crate::error::NameKind;
-use crate::error::limits::{LONGEST_LEASE, SHORTEST_LEASE};
+use crate::error::limits::{LONGEST_LEASE, MAX_NAME_CHARS, SHORTEST_LEASE};
 
 /// The options of a lease: its duration, the holder's text, a minimum hold time, and when its renewals end.
 ///
@@ -54,6 +57,9 @@ impl LeaseOptions {
 
     /// Sets a text that names the holder in [`held_slots`](crate::InspectExt::held_slots), and for nothing else: 0 to
     /// [`MAX_NAME_CHARS`](crate::limits::MAX_NAME_CHARS) (255) characters without NUL.
+    ///
+    /// Without it the text is `host/pid`, such as `web-2/4711`. The host name is that of Linux, or of the environment variable
+    /// `HOSTNAME` or `COMPUTERNAME`. If it is not 1 to 200 printable ASCII characters, the text is the process id alone.
     #[doc(alias("owner", "locked_by", "lockedBy"))]
     pub fn holder(mut self, holder: impl Into<String>) -> Self {
         self.holder = Some(holder.into());
@@ -97,8 +103,12 @@ impl LeaseOptions {
         self.duration
     }
 
-    pub(crate) fn holder_text(&self) -> Option<&str> {
-        self.holder.as_deref()
+    pub(crate) fn holder_text(&self) -> Cow<'_, str> {
+        static HOST: LazyLock<Option<String>> = LazyLock::new(host);
+        match &self.holder {
+            Some(holder) => Cow::Borrowed(holder),
+            None => Cow::Owned(process_text(HOST.as_deref(), process::id())),
+        }
     }
 
     /// The same lease, held at least for `time`.
@@ -169,6 +179,29 @@ impl From<&LeaseOptions> for LeaseOptions {
     }
 }
 
+/// The longest host name in a holder's text: with the process it has no more than [`MAX_NAME_CHARS`].
+const MAX_HOST_CHARS: usize = 200;
+const _: () = assert!(MAX_HOST_CHARS + "/4294967295".len() <= MAX_NAME_CHARS);
+
+/// The name of this host. A system that does not tell it has none.
+fn host() -> Option<String> {
+    let of_linux = fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let variables = ["HOSTNAME", "COMPUTERNAME"].map(|name| env::var(name).ok());
+    let mut names = of_linux.into_iter().chain(variables.into_iter().flatten());
+    names.find_map(|name| usable_host(&name).map(str::to_owned))
+}
+
+/// ASCII characters, which a database has in any encoding.
+fn usable_host(name: &str) -> Option<&str> {
+    let name = name.trim();
+    let is_usable = (1..=MAX_HOST_CHARS).contains(&name.len());
+    (is_usable && name.bytes().all(|byte| byte.is_ascii_graphic())).then_some(name)
+}
+
+fn process_text(host: Option<&str>, pid: u32) -> String {
+    host.map_or_else(|| pid.to_string(), |host| format!("{host}/{pid}"))
+}
+
 /// The duration of a lease in microseconds.
 pub(crate) fn micros(duration: Duration) -> Result<i64, Error> {
     let reason = if duration < SHORTEST_LEASE {
@@ -196,6 +229,8 @@ pub struct RenewalRequest {
     pub(crate) token: [u8; 16],
     pub(crate) fence: i64,
     pub(crate) lease_us: i64,
+    /// Whether the holder knows that its release is requested.
+    pub(crate) release_seen: bool,
 }
 
 #[cfg(any(feature = "_mysql", feature = "_pool"))]
@@ -208,6 +243,7 @@ impl RenewalRequest {
             token: slot.token.into_bytes(),
             fence: slot.fence,
             lease_us,
+            release_seen: false,
         }
     }
 }
@@ -242,9 +278,10 @@ impl RenewalRequest {
             push_name(&mut json, &lease.semaphore);
             let (number, fence, lease_us) = (lease.number, lease.fence, lease.lease_us);
             let token = u128::from_be_bytes(lease.token);
+            let seen = i32::from(lease.release_seen);
             let _ = write!(
                 json,
-                ",\"token\":\"{token:032x}\",\"number\":{number},\"fence\":{fence},\"lease_us\":{lease_us}}}"
+                ",\"token\":\"{token:032x}\",\"number\":{number},\"fence\":{fence},\"lease_us\":{lease_us},\"seen\":{seen}}}"
             );
         }
         json.push(']');
@@ -273,6 +310,7 @@ pub(crate) fn push_json_text(json: &mut String, text: &str) {
 pub struct RenewalResult {
     pub(crate) token: Vec<u8>,
     pub(crate) remaining_us: i64,
+    pub(crate) release_requested: bool,
 }
 
 #[cfg(test)]
@@ -286,6 +324,26 @@ mod tests {
             LeaseOptions::new(LONGEST_LEASE).micros().ok(),
             Some(3_155_760_000_000_000)
         );
+    }
+
+    #[test]
+    fn holder_is_host_and_process_unless_it_is_set() {
+        let lease = LeaseOptions::new(SHORTEST_LEASE);
+        let text = lease.holder_text();
+        assert!(text.ends_with(&process::id().to_string()), "{text}");
+        assert!(NameKind::Holder.check(&text).is_ok(), "{text}");
+        assert_eq!(lease.clone().holder("").holder_text(), "");
+        assert_eq!(process_text(usable_host("web-2\n"), 7), "web-2/7");
+        for unusable in [
+            "",
+            "\n",
+            "a b",
+            "a\0",
+            "h\u{f6}st",
+            &"a".repeat(MAX_HOST_CHARS + 1),
+        ] {
+            assert_eq!(process_text(usable_host(unusable), 7), "7");
+        }
     }
 
     #[test]

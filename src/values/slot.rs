@@ -261,7 +261,7 @@ pub struct SlotInfo {
     pub semaphore: String,
     /// The number of the slot, from 1.
     pub number: u32,
-    /// The text set by [`LeaseOptions::holder`](crate::LeaseOptions::holder).
+    /// The text set by [`LeaseOptions::holder`](crate::LeaseOptions::holder), or host and process.
     pub holder: Option<String>,
     /// The holder's token; `None` when the slot was released before the end of its
     /// [minimum hold time](crate::LeaseOptions::hold_at_least).
@@ -274,6 +274,8 @@ pub struct SlotInfo {
     pub expires_at: DateTime<Utc>,
     /// The time that remained of the lease when the row was read.
     pub remaining: Duration,
+    /// The time of the last [`request_release`](crate::SemaphoreExt::request_release) to this holder, if there was one.
+    pub release_requested_at: Option<DateTime<Utc>>,
 }
 
 /// The first slot of a semaphore, as a timer reads it.

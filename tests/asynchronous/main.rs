@@ -79,6 +79,7 @@ macro_rules! all_tests {
                 callback_of_a_lost_guard_delays_no_renewal,
                 guard_is_lost_when_its_slot_is_released_by_force,
                 guard_is_renewed_until_it_is_dropped,
+                holder_is_asked_to_release,
                 leases_depend_on_progress,
                 many_guards_are_renewed_by_one_statement,
                 release_guards_releases_locked_slots_later,

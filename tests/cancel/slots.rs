@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use diesel_locks::prelude::*;
-use diesel_locks::{AsyncInspectExt, Error, ListOptions, Wait};
+use diesel_locks::{AsyncInspectExt, Error, InspectExt, ListOptions, Wait};
 
 use crate::locks::{read_committed, write};
 use crate::support::case::Case;
@@ -153,6 +153,7 @@ pub(crate) async fn locked_by_another<E: Engine>() {
         "release_slot, waits",
         "pin_slot, waits",
         "force_release_all, waits",
+        "request_release, waits",
     ] {
         let case = Case::<E>::new(name, Held::SlotRow);
         let slot = case.watch.with(|conn| {
@@ -160,11 +161,15 @@ pub(crate) async fn locked_by_another<E: Engine>() {
             slot.expect("an answer").expect("a free slot")
         });
         let slot = slot.await;
+        let options = ListOptions::new();
+        let held = case.watch.with(move |conn| conn.held_slots(&options));
+        let held = held.await.expect("rows").remove(0);
         case.blocked()
             .run(|conn, attempt| {
-                let mut slot = slot.clone();
+                let (mut slot, held) = (slot.clone(), held.clone());
                 Box::pin(async move {
                     match name {
+                        "request_release, waits" => conn.request_release(&held).await.map(drop),
                         "renew_slot, waits" => conn.renew_slot(&mut slot, HOUR).await.map(drop),
                         "release_slot, waits" => conn.release_slot(slot).await.map(drop),
                         "pin_slot, waits" => {

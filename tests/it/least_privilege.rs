@@ -40,6 +40,9 @@ fn everything<B: Backend>(url: &str, prepare: &str) -> Vec<Error> {
     match conn.acquire_slot(&two, lease(), Wait::AtMost(SHORT)) {
         Ok(mut slot) => {
             note(conn.renew_slot(&mut slot, SHORT * 2).map(drop));
+            for held in conn.held_slots(&ListOptions::new()).unwrap_or_default() {
+                note(conn.request_release(&held).map(drop));
+            }
             note(B::in_transaction(&mut conn, |conn| conn.pin_slot(&slot)));
             note(conn.release_slot(slot).map(drop));
         }

@@ -51,6 +51,7 @@ macro_rules! owner_tests {
                 standby_is_elected_when_the_leader_stops,
                 standby_is_elected_when_the_leaders_process_is_killed,
                 lost_leader_ends_and_stands_again,
+                leader_that_is_asked_to_release_resigns,
                 as_many_leaders_as_permits,
                 leader_that_fails_or_panics_releases_its_slot,
                 leader_that_returns_resigns,
@@ -70,6 +71,7 @@ macro_rules! owner_tests {
                 failed_tick_is_not_repeated,
                 tick_of_a_cron_expression_is_run_by_one_node,
                 stop_ends_a_wait_for_a_tick,
+                tick_that_is_asked_to_release_ends,
                 unusable_jobs_are_refused,
                 ticks_are_not_repeated_after_the_clock_was_set_back,
                 ticks_before_an_unused_grant_are_not_repeated,
@@ -317,6 +319,10 @@ macro_rules! statement_tests {
                 },
                 permits::{
                     lowered_permits_are_never_exceeded,
+                },
+                release_requests::{
+                    request_is_for_one_holder,
+                    guard_is_asked_to_release,
                 },
                 rows::{
                     register_takes_all_variants_of_an_enum,

@@ -11,6 +11,7 @@ CREATE TABLE diesel_locks_slots (
     acquired_us BIGINT NOT NULL,     -- the time of the last grant
     expires_us BIGINT NOT NULL,      -- the end of the lease
     hold_until_us BIGINT NOT NULL,   -- a slot that is released earlier stays unavailable until this time; 0: none
+    release_requested_us BIGINT NOT NULL DEFAULT 0,  -- when the holder was asked to release the slot; 0: it was not
     -- A slot has one row. While a session has an old snapshot, the index also keeps the entries of all old versions of
     -- the row. The fence is in the key so that the newest version is the last entry of its number.
     PRIMARY KEY (name, number, fence)
@@ -257,7 +258,8 @@ BEGIN
             ) >> 17) + 1) << 17) | number,
             acquired_us = now_us,
             expires_us = now_us + lease_us,
-            hold_until_us = CASE WHEN at_least_us > 0 THEN now_us + at_least_us ELSE 0 END
+            hold_until_us = CASE WHEN at_least_us > 0 THEN now_us + at_least_us ELSE 0 END,
+            release_requested_us = 0
             WHERE ctid = row_at
             RETURNING fence INTO granted;
         IF NOT FOUND THEN

@@ -408,7 +408,7 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         let request = LeaseRequest {
             semaphore,
             token: Uuid::new_v4().into_bytes(),
-            holder: None,
+            holder: "",
             lease_us: -HOUR_US,
             min_hold_us: 0,
         };

@@ -30,7 +30,7 @@ const ARRIVAL_PAUSE: Duration = Duration::from_millis(5);
 const RENEWAL_BATCH: usize = 1000;
 
 const ASKED: &str = ", '$[*]' COLUMNS (place FOR ORDINALITY, name VARCHAR(2040) PATH '$.name', number INTEGER PATH '$.number', \
-     token VARCHAR(32) PATH '$.token', lease_us BIGINT PATH '$.lease_us')) AS asked \
+     token VARCHAR(32) PATH '$.token', lease_us BIGINT PATH '$.lease_us', seen INTEGER PATH '$.seen')) AS asked \
      STRAIGHT_JOIN diesel_locks_slots AS slot FORCE INDEX (PRIMARY) ON slot.name = UNHEX(asked.name) \
      AND slot.number = asked.number AND slot.token = UNHEX(asked.token)";
 
@@ -52,7 +52,7 @@ impl QueryFragment<Mysql> for Leases<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
         push!(out;
             {ANY_JOIN}; "UPDATE "; {ANY_JOIN_HINT};
-            "(SELECT slot.name, slot.number, asked.lease_us FROM JSON_TABLE(", Text = self.asked; {ASKED};
+            "(SELECT slot.name, slot.number, asked.lease_us, asked.seen FROM JSON_TABLE(", Text = self.asked; {ASKED};
             " WHERE "; {COMMITTED_AT_ONCE}; " OR ", Integer = &self.in_transaction;
             " LIMIT 1000000 FOR UPDATE /*!80000 OF slot */ SKIP LOCKED) AS mine \
              STRAIGHT_JOIN diesel_locks_slots AS slot FORCE INDEX (PRIMARY) \
@@ -64,10 +64,13 @@ impl QueryFragment<Mysql> for Leases<'_> {
 
 statement! {
     Mysql;
-    RenewBatch<'a> { leases: Leases<'a> } -> Integer,
+    /// Leaves out a lease whose release is requested, unless the holder has seen that or `all` is 1: so the number of renewed leases
+    /// shows a request without another round trip.
+    RenewBatch<'a> { leases: Leases<'a>, all: i32 } -> Integer,
     |self| {
         [&self.leases]; " SET slot.expires_us = GREATEST(slot.hold_until_us, "; {Mysql::NOW};
-        " + mine.lease_us) WHERE slot.expires_us > "; {Mysql::NOW}
+        " + mine.lease_us) WHERE slot.expires_us > "; {Mysql::NOW};
+        " AND (slot.release_requested_us = 0 OR mine.seen = 1 OR ", Integer = &self.all; ")"
     }
 
     ReleaseBatch<'a> { leases: Leases<'a> } -> Integer,
@@ -76,11 +79,13 @@ statement! {
     ReleaseUnusedBatch<'a> { leases: Leases<'a> } -> Integer,
     |self| { [&self.leases]; [&ReleaseUnused] }
 
-    /// Reads the remaining time of each lease whose token still matches. Identifies it by its position in the request, from 1,
-    /// because a broken client library loses texts. The third number is 0 if statements are not committed at once.
-    OwnedLeases<'a> { asked: &'a str } -> (BigInt, BigInt, BigInt),
+    /// Reads the remaining time of each lease whose token still matches, and when its release was requested. Identifies it by its
+    /// position in the request, from 1, because a broken client library loses texts. The last number is 0 if statements are not
+    /// committed at once.
+    OwnedLeases<'a> { asked: &'a str } -> (BigInt, BigInt, BigInt, BigInt),
     |self| {
-        {ANY_SIZE}; "SELECT "; {ANY_SIZE_HINT}; "asked.place, slot.expires_us - "; {Mysql::NOW}; ", "; {COMMITTED_AT_ONCE};
+        {ANY_SIZE}; "SELECT "; {ANY_SIZE_HINT}; "asked.place, slot.expires_us - "; {Mysql::NOW};
+        ", slot.release_requested_us, "; {COMMITTED_AT_ONCE};
         " FROM JSON_TABLE(", Text = self.asked; {ASKED}; {EVERY_ROW};
     }
 
@@ -189,17 +194,21 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     ) -> Result<Vec<RenewalResult>, Error> {
         let json = RenewalRequest::as_json(requests);
         let leases = self.leases(&json)?;
-        let renew = || RenewBatch { leases };
-        let renewed = autocommit_retry!(self.0, self.execute(renew()).await)?;
+        let renew = |all| RenewBatch { leases, all };
+        let renewed = autocommit_retry!(self.0, self.execute(renew(0)).await)?;
         if renewed == requests.len() {
-            let renewed = |lease: &RenewalRequest| (lease.token.to_vec(), lease.lease_us);
-            let all = requests.iter().map(renewed);
-            return Ok(all.map(slots::renewed).collect());
+            let renewed = |lease: &RenewalRequest| RenewalResult {
+                token: lease.token.to_vec(),
+                remaining_us: lease.lease_us,
+                release_requested: lease.release_seen,
+            };
+            return Ok(requests.iter().map(renewed).collect());
         }
-        // Some leases are lost, or not received by this node yet, or another session has locked their rows.
+        // Some leases are lost, or not received by this node yet, or another session has locked their rows, or their release is
+        // requested.
         let limit = arrival_limit(requests);
         if self.await_grants(requests, limit).await?.is_owned {
-            autocommit_retry!(self.0, self.execute(renew()).await)?;
+            autocommit_retry!(self.0, self.execute(renew(1)).await)?;
         }
         self.still_owned(requests, leases).await
     }
@@ -212,14 +221,16 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         let query = OwnedLeases {
             asked: leases.asked,
         };
-        let rows: Vec<(i64, i64, i64)> = self.load(query).await?;
-        if leases.in_transaction == 0 && rows.iter().any(|row| row.2 == 0) {
+        let rows: Vec<(i64, i64, i64, i64)> = self.load(query).await?;
+        if leases.in_transaction == 0 && rows.iter().any(|row| row.3 == 0) {
             return Err(self.commits_nothing().await);
         }
-        let owned = rows.into_iter().filter_map(|(position, remaining_us, _)| {
-            let request = requests.get(usize::try_from(position - 1).ok()?)?;
-            Some(slots::renewed((request.token.to_vec(), remaining_us)))
-        });
+        let owned = rows
+            .into_iter()
+            .filter_map(|(position, left, asked_us, _)| {
+                let request = requests.get(usize::try_from(position - 1).ok()?)?;
+                Some(slots::renewed((request.token.to_vec(), left, asked_us)))
+            });
         Ok(owned.collect())
     }
 }
@@ -237,6 +248,7 @@ mod tests {
             token: [255; 16],
             fence: i64::MAX,
             lease_us: i64::MAX,
+            release_seen: false,
         };
         let leases = vec![lease; 2 * RENEWAL_BATCH + 1];
         let fits = |part| RenewalRequest::as_json(part).len() < 4 * 1024 * 1024;

@@ -91,7 +91,7 @@ pub(crate) async fn acquire_slot(
         filter.candidates,
         request.is_none(),
         request.map(|request| request.token.as_slice()),
-        request.and_then(|request| request.holder),
+        request.map(|request| request.holder),
         request.map_or(0, |request| request.lease_us),
         request.map_or(0, |request| request.min_hold_us),
     ));
@@ -113,7 +113,7 @@ pub(crate) async fn acquire_slot_in_transaction(
         filter.first,
         filter.candidates,
         Some(request.token.as_slice()),
-        request.holder,
+        Some(request.holder),
         request.lease_us,
         request.min_hold_us,
     ));
@@ -239,12 +239,12 @@ impl QueryFragment<Pg> for Asked<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         push!(out;
             "WITH mine AS MATERIALIZED (SELECT slot.name, slot.number, slot.fence, asked.lease_us, slot.expires_us, \
-             slot.token FROM unnest(", Array<Text> = &self.names;
+             slot.token, slot.release_requested_us FROM unnest(", Array<Text> = &self.names;
             ", ", Array<Integer> = &self.numbers;
             ", ", Array<Binary> = &self.tokens;
             ", ", Array<BigInt> = &self.leases;
             ") AS asked (name, number, token, lease_us) \
-             JOIN LATERAL (SELECT name, number, fence, expires_us, token FROM diesel_locks_slots \
+             JOIN LATERAL (SELECT name, number, fence, expires_us, token, release_requested_us FROM diesel_locks_slots \
              WHERE diesel_locks_slots.name = asked.name COLLATE \"C\" \
              AND diesel_locks_slots.number BETWEEN asked.number AND asked.number \
              ORDER BY diesel_locks_slots.number DESC, diesel_locks_slots.fence DESC LIMIT 1) AS slot \
@@ -266,14 +266,14 @@ const NOT_RELEASED: &str = ") SELECT token FROM mine WHERE token NOT IN (SELECT 
 
 statement! {
     Pg;
-    RenewBatch<'a> { asked: Asked<'a> } -> (Binary, BigInt),
+    RenewBatch<'a> { asked: Asked<'a> } -> (Binary, BigInt, BigInt),
     |self| {
         [&self.asked]; "renewed AS (UPDATE diesel_locks_slots SET expires_us = greatest(hold_until_us, "; {Pg::NOW};
         " + locked.lease_us)"; {OF_LOCKED}; " AND expires_us > "; {Pg::NOW};
         " RETURNING diesel_locks_slots.token, expires_us - "; {Pg::NOW};
-        " AS remaining_us) SELECT token, remaining_us FROM renewed UNION ALL \
+        " AS remaining_us, release_requested_us) SELECT token, remaining_us, release_requested_us FROM renewed UNION ALL \
          SELECT token, expires_us - "; {Pg::NOW};
-        " FROM mine WHERE token NOT IN (SELECT token FROM renewed)";
+        ", release_requested_us FROM mine WHERE token NOT IN (SELECT token FROM renewed)";
     }
 
     ReleaseBatch<'a> { asked: Asked<'a> } -> Binary,

@@ -23,8 +23,8 @@ use crate::engine::postgres::{
     PostgresEngine, begin, is_own_lock_timeout, sql, unsuitable_isolation,
 };
 use crate::engine::slot_queries::{
-    self, FENCE_ROW_ID, Key, Release, ReleaseUnused, Renew, Unexpired, UpdateSlot, held_numbers,
-    list_held, list_semaphores, update_slot,
+    self, FENCE_ROW_ID, Key, Release, ReleaseUnused, Renew, RequestRelease, Unexpired, UpdateSlot,
+    held_numbers, list_held, list_semaphores, update_slot,
 };
 use crate::engine::slots::SemaphoreBackend;
 use crate::engine::slots::{
@@ -179,6 +179,13 @@ impl<C: Link<Db = Pg>> SemaphoreBackend for PostgresEngine<'_, C> {
         ensure_changed(self.0, slot, expiry, renewed).await
     }
 
+    async fn request_release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
+        let conn = &mut *self.0;
+        let requested =
+            autocommit_retry!(conn, update_slot(conn, RequestRelease, slot, expiry).await)?;
+        ensure_changed(conn, slot, expiry, requested).await
+    }
+
     async fn release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
         let conn = &mut *self.0;
         let own_transaction = depth::depth(conn.status())? == 0;
@@ -299,7 +306,7 @@ impl<C: Link<Db = Pg>> SemaphoreBackend for PostgresEngine<'_, C> {
         let renew = || RenewBatch {
             asked: Asked::new(leases),
         };
-        let rows: Vec<(Vec<u8>, i64)> = autocommit_retry!(self.0, self.0.load(renew()).await)?;
+        let rows: Vec<_> = autocommit_retry!(self.0, self.0.load(renew()).await)?;
         Ok(rows.into_iter().map(renewed).collect())
     }
 }

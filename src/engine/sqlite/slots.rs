@@ -13,8 +13,8 @@ use diesel::sqlite::Sqlite;
 use crate::engine::dialect::{DbNow, Dialect, LeaseRemaining};
 use crate::engine::literal;
 use crate::engine::slot_queries::{
-    self, Key, Lease, Release, ReleaseUnused, Renew, held_slots, insert_fence_floor, list_held,
-    list_semaphores, registered, set_fence_floor, update_slot,
+    self, Key, Lease, Release, ReleaseUnused, Renew, RequestRelease, held_slots,
+    insert_fence_floor, list_held, list_semaphores, registered, set_fence_floor, update_slot,
 };
 use crate::engine::slots::SemaphoreBackend;
 use crate::engine::slots::{
@@ -198,6 +198,12 @@ impl<C: Link<Db = Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
         })
     }
 
+    async fn request_release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
+        write!(self.0, async {
+            Ok(update_slot(self.0, RequestRelease, slot, expiry).await?)
+        })
+    }
+
     async fn release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
         write!(self.0, async {
             Ok(update_slot(self.0, Release, slot, expiry).await?)
@@ -310,8 +316,9 @@ impl<C: Link<Db = Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
     ) -> Result<Vec<RenewalResult>, Error> {
         write!(self.0, async {
             let asked = Asked(RenewalRequest::as_json_of_texts(leases));
-            let rows: Vec<(Option<Vec<u8>>, i64)> = self.0.load(RenewBatch { asked }).await?;
-            let of_row = |(token, left): (Option<_>, _)| Some(renewed((token?, left)));
+            let rows: Vec<(Option<Vec<u8>>, i64, i64)> = self.0.load(RenewBatch { asked }).await?;
+            let of_row =
+                |(token, left, asked): (Option<_>, _, _)| Some(renewed((token?, left, asked)));
             Ok(rows.into_iter().filter_map(of_row).collect())
         })
     }
@@ -394,11 +401,11 @@ statement! {
         " AND expires_us <= "; {Sqlite::NOW};
     }
 
-    RenewBatch { asked: Asked } -> (Nullable<Binary>, BigInt),
+    RenewBatch { asked: Asked } -> (Nullable<Binary>, BigInt, BigInt),
     |self| {
         "UPDATE diesel_locks_slots SET expires_us = MAX(hold_until_us, "; {Sqlite::NOW}; " + asked.lease_us)";
         [&self.asked]; " AND expires_us > "; {Sqlite::NOW};
-        " RETURNING diesel_locks_slots.token, expires_us - "; {Sqlite::NOW}
+        " RETURNING diesel_locks_slots.token, expires_us - "; {Sqlite::NOW}; ", release_requested_us"
     }
 
     ReleaseBatch { asked: Asked } -> BigInt,

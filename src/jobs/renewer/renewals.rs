@@ -282,7 +282,10 @@ impl<P: Pool> Shared<P> {
                 left_out.push(Arc::clone(&slot.state));
             }
             if let Some(next) = next {
-                leases.push(RenewalRequest::new(slot.state.slot(), up_to_micros(next)));
+                leases.push(RenewalRequest {
+                    release_seen: slot.state.release_requested(),
+                    ..RenewalRequest::new(slot.state.slot(), up_to_micros(next))
+                });
                 shortest = Some(shortest.unwrap_or(slot.lease).min(slot.lease));
             }
         }
@@ -362,9 +365,9 @@ impl<P: Pool> Shared<P> {
         started: Instant,
         clock_resolution: Duration,
     ) -> bool {
-        let mut remaining: HashMap<Vec<u8>, i64> = answers
+        let mut answers: HashMap<Vec<u8>, (i64, bool)> = answers
             .into_iter()
-            .map(|renewed| (renewed.token, renewed.remaining_us))
+            .map(|it| (it.token, (it.remaining_us, it.release_requested)))
             .collect();
         let mut confirmed = Vec::new();
         let mut lost = Vec::new();
@@ -372,25 +375,27 @@ impl<P: Pool> Shared<P> {
         let mut inner = self.lock();
         for lease in leases {
             let token = Uuid::from_bytes(lease.token);
-            let remaining_us = remaining.remove(lease.token.as_slice());
+            let answer = answers.remove(lease.token.as_slice());
             let Some(slot) = inner.slots.get(&token) else {
                 continue;
             };
-            if let Some(remaining_us) = remaining_us.and_then(|us| u64::try_from(us).ok()) {
+            if let Some((remaining_us, requested)) = answer
+                && let Ok(remaining_us) = u64::try_from(remaining_us)
+            {
                 let lease_us = lease.lease_us.unsigned_abs();
                 let remaining_us = remaining_us.min(lease_us);
                 // Less than the lease when another session had the row locked.
                 all_renewed &= remaining_us > lease_us / 4 * 3;
                 let remaining =
                     Duration::from_micros(remaining_us).saturating_sub(clock_resolution);
-                confirmed.push((Arc::clone(&slot.state), started + remaining));
+                confirmed.push((Arc::clone(&slot.state), started + remaining, requested));
             } else {
                 lost.extend(inner.slots.remove(&token));
             }
         }
         drop(inner);
-        for (state, deadline) in confirmed {
-            state.confirm(deadline);
+        for (state, deadline, requested) in confirmed {
+            state.confirm(deadline, requested);
         }
         for slot in lost {
             slot.state.revoke();

@@ -102,6 +102,39 @@ pub(crate) async fn guard_is_lost_when_its_slot_is_released_by_force<E: Engine, 
     released.await.expect("the next holder is not touched");
 }
 
+/// The guard shows it, and a leader ends. Then the slot is handed on.
+pub(crate) async fn holder_is_asked_to_release<E: Engine, K: Kind>() {
+    let test = Fixture::<E, K>::new().await;
+    let guard = test.guard(&ONE, &renewed()).await;
+    let request = async |semaphore: &Semaphore| {
+        let held = test.held(semaphore).await.remove(0);
+        let requested = test.watch.with(move |conn| conn.request_release(&held));
+        assert_eq!(requested.await.expect("held"), LeaseState::Unexpired);
+    };
+    assert!(!guard.release_requested());
+    request(&ONE).await;
+    until("the request is seen", async || guard.release_requested()).await;
+    let mut slot = guard.into_slot().expect("held");
+    assert!(slot.remaining() > RENEWED_LEASE / 3, "by the last renewal");
+    let state = test.watch.with(move |conn| {
+        conn.renew_slot(&mut slot, HOUR).expect("not released");
+        conn.release_slot(slot).expect("not released")
+    });
+    assert_eq!(state.await, LeaseState::Unexpired);
+
+    let (one, lease) = (ONE, renewed());
+    let leads = test
+        .renewer
+        .run_as_leader(&one, &lease, async |leader| -> Result<(), Error> {
+            request(&ONE).await;
+            timeout(LONG, leader.ended()).await.expect("it is noticed");
+            assert!(!leader.is_active() && leader.guard().is_held());
+            Err(diesel::result::Error::NotFound.into())
+        });
+    leads.await.expect_err("on purpose");
+    test.until_released().await;
+}
+
 /// Without a report of progress the lease ends; with reports it is renewed, also by the renewer of the former.
 pub(crate) async fn leases_depend_on_progress<E: Engine, K: Kind>() {
     let test = Fixture::<E, K>::new().await;

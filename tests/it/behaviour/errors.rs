@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, Retention};
+use diesel_locks::{Error, InspectExt, ListOptions, Retention};
 
 use crate::behaviour::slots::{acquire, one_hour, single_slot};
 use crate::support::Backend;
@@ -146,7 +146,19 @@ pub(crate) fn a_stale_transaction_is_refused<B: Backend>() {
 pub(crate) fn purge_and_migrate_need_to_be_outside_a_transaction<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
+    let single = Semaphore::new("one", 1);
+    let lease = LeaseOptions::new(Duration::from_secs(60));
+    let slot = conn.acquire_slot(&single, lease, Wait::No).expect("free");
+    let held = conn.held_slots(&ListOptions::new()).expect("rows");
     begin(&mut conn);
+    let error = conn.request_release(&held[0]).expect_err("in one");
+    assert!(matches!(
+        error,
+        Error::AlreadyInTransaction {
+            method: "request_release",
+            ..
+        }
+    ));
     let error = conn.purge_object_locks().expect_err("in a transaction");
     assert!(matches!(
         error,
@@ -164,4 +176,5 @@ pub(crate) fn purge_and_migrate_need_to_be_outside_a_transaction<B: Backend>() {
         }
     ));
     roll_back(&mut conn);
+    conn.release_slot(slot).expect("held");
 }

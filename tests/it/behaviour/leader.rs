@@ -119,6 +119,23 @@ pub(crate) fn lost_leader_ends_and_stands_again<B: Backend>() {
     node.stop();
 }
 
+/// The standby of another process is elected, and the former leader stands again.
+pub(crate) fn leader_that_is_asked_to_release_resigns<B: Backend>() {
+    let database = B::new();
+    let (elected, elections) = channel();
+    let nodes = ["a", "b"].map(|name| Node::start(&database, name, &elected));
+    let mut conn = database.connect();
+    let (mut leader, mut last) = next(&elections);
+    for _ in 0..2 {
+        let held = conn.held_slots(&slots_of(single_slot())).expect("rows");
+        conn.request_release(&held[0]).expect("it leads");
+        let (name, fence) = next(&elections);
+        assert!(name != leader && fence > last, "{name} after {leader}");
+        (leader, last) = (name, fence);
+    }
+    nodes.into_iter().for_each(Node::stop);
+}
+
 pub(crate) fn as_many_leaders_as_permits<B: Backend>() {
     let database = B::new();
     let two = Semaphore::new("two", 2);

@@ -149,6 +149,11 @@ pub(crate) fn semaphores_keep_the_last_inserted_id<B: Backend>() {
         conn.acquire_slot(&single_slot(), one_hour(), Wait::Forever)
     })
     .expect("free");
+    let held = conn.held_slots(&slots_of(single_slot())).expect("rows");
+    keeps_id::<B, _>(&mut conn, "request_release", |conn| {
+        conn.request_release(&held[0])
+    })
+    .expect("held");
     keeps_id::<B, _>(&mut conn, "force_release_all", |conn| {
         conn.force_release_all(single_slot())
     })

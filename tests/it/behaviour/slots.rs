@@ -14,6 +14,7 @@ pub(crate) mod leases;
 pub(crate) mod permits;
 pub(crate) mod queues;
 pub(crate) mod registered_permits;
+pub(crate) mod release_requests;
 pub(crate) mod renewer_stop;
 pub(crate) mod renewers;
 pub(crate) mod rows;

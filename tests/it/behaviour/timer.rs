@@ -13,7 +13,7 @@ use diesel_locks::prelude::*;
 use diesel_locks::{Error, InspectExt, SlotRenewer, StopToken, Tick, TimerJob};
 
 use super::slots::guards::{renewed, renewer};
-use super::slots::{one_hour, slots_of};
+use super::slots::{HOUR, one_hour, slots_of};
 use crate::subprocess::Subprocess;
 use crate::support::Backend;
 use crate::support::threads::{LONG, result_of, spawn};
@@ -143,6 +143,24 @@ pub(crate) fn failed_tick_is_not_repeated<B: Backend>() {
         }
     }
     assert_eq!(due.len(), 4);
+}
+
+pub(crate) fn tick_that_is_asked_to_release_ends<B: Backend>() {
+    let database = B::new();
+    let renewer = renewer::<B>(&database, 2);
+    let stop = StopToken::new();
+    let mut conn = database.connect();
+    let run = renewer
+        .stopped_by(&stop)
+        .run_on_timer(&job(PERIOD), renewed(), |tick| {
+            let held = conn.held_slots(&slots_of("job")).expect("rows");
+            conn.request_release(&held[0]).expect("held");
+            assert!(!tick.sleep(HOUR) && !tick.is_active());
+            assert!(tick.guard().is_held() && tick.guard().release_requested());
+            stop.stop();
+            Ok::<_, Error>(())
+        });
+    run.expect("no error");
 }
 
 pub(crate) fn stop_ends_a_wait_for_a_tick<B: Backend>() {

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
-use diesel_async::AsyncMysqlConnection;
+use diesel_async::{AsyncMysqlConnection, SimpleAsyncConnection};
 use diesel_locks::prelude::*;
 use diesel_locks::{
-    Error, InspectExt, LeaseState, ListOptions, Retention, SlotRenewer, TransactionOptions,
+    AsyncInspectExt, Error, InspectExt, LeaseState, ListOptions, Retention, SlotRenewer,
+    TransactionOptions,
 };
 use mysql_async::{Conn, Opts, OptsBuilder};
 use tokio::runtime::Builder;
@@ -50,6 +51,8 @@ fn sessions_without_autocommit_are_refused_leases() {
             refused(without.try_acquire_slot(semaphore, one_hour()));
             refused(without.renew_slot(&mut slot.clone(), Duration::from_secs(60)));
             refused(without.release_slot(slot.clone()));
+            let held = conn.held_slots(&slots_of(semaphore)).expect("rows");
+            refused(without.request_release(&held[0]));
             refused(without.force_release_all(semaphore.name()));
             Mysql::sql(&mut without, "ROLLBACK");
             conn.release_slot(slot).expect("nothing has changed");
@@ -188,6 +191,16 @@ fn what_changes_no_row_is_not_lost() {
                 let renewed = conn.renew_slot(&mut slot, Duration::from_secs(1)).await;
                 assert_eq!(renewed.expect("ours"), LeaseState::Unexpired);
             }
+            let held = conn.held_slots(&slots_of(&semaphore)).await;
+            let held = held.expect("rows").remove(0);
+            let stops = conn.batch_execute("SET timestamp = UNIX_TIMESTAMP(NOW(6))");
+            stops.await.expect("the clock stops");
+            for _ in 0..3 {
+                let requested = conn.request_release(&held).await;
+                assert_eq!(requested.expect("held"), LeaseState::Unexpired);
+            }
+            let goes_on = conn.batch_execute("SET timestamp = DEFAULT");
+            goes_on.await.expect("the clock goes on");
             let released = conn.release_slot(slot).await;
             assert_eq!(released.expect("ours"), LeaseState::Unexpired);
             let released = conn.force_release_all(semaphore.name()).await;

@@ -130,6 +130,8 @@ fn tables_that_can_only_be_read_are_an_error() {
         let waited = conn.acquire_slot(&semaphore("new"), lease(), Wait::Forever);
         assert_protected(waited, "fences");
         assert_protected(conn.register_semaphores([semaphore("new")]), "fences");
+        let held = conn.held_slots(&slots_of("held")).expect("slots");
+        assert_protected(conn.request_release(&held[0]), "slots");
         assert_protected(conn.force_release_all("held"), "slots");
         assert_protected(conn.purge_slots(Duration::ZERO), "fences");
         assert_protected(conn.raise_fences(MINUTE), "fences");

@@ -46,6 +46,7 @@ diesel::table! {
         acquired_us -> Bigint,
         expires_us -> Bigint,
         hold_until_us -> Bigint,
+        release_requested_us -> Bigint,
     }
 }
 

@@ -46,6 +46,7 @@ diesel::table! {
         acquired_us -> Int8,
         expires_us -> Int8,
         hold_until_us -> Int8,
+        release_requested_us -> Int8,
     }
 }
 

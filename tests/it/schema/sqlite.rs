@@ -39,6 +39,7 @@ diesel::table! {
         acquired_us -> BigInt,
         expires_us -> BigInt,
         hold_until_us -> BigInt,
+        release_requested_us -> BigInt,
     }
 }
 

@@ -144,6 +144,11 @@ macro_rules! core_tests {
                     changed_number_is_never_exceeded,
                     number_that_is_missing_or_unusable_is_an_error,
                 },
+                release_requests::{
+                    released_slot_shows_no_request,
+                    slot_of_a_guard_is_handed_on,
+                    holder_is_host_and_process_by_default,
+                },
                 renewers::{
                     guards_of_two_databases_are_renewed,
                     release_guards_releases_those_of_one_renewer,

@@ -189,6 +189,7 @@ impl<C: Store> WorkerContext<C> {
             } => leases::without_guard(self, operation, workload, semaphore, *lease_ms, *wait),
             Task::Pinned { lease_ms } => leases::pinned(self, operation, workload, *lease_ms),
             Task::Revoked { lease_ms } => guards::revoked(self, operation, *lease_ms),
+            Task::Asked { lease_ms } => guards::asked(self, operation, *lease_ms),
             Task::Stuck { lease_ms } => guards::stuck(self, operation, *lease_ms),
             Task::HandOver => guards::hand_over(self, operation, workload),
             Task::Tick { lease_ms } => ticks::run_one(self, operation, workload, *lease_ms),

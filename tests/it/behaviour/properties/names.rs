@@ -132,11 +132,11 @@ pub(crate) fn property_holder_text<B: Backend>() {
         }
         let slot = granted(one.try_acquire_slot(&one_slot, lease)?, "one")?;
         let row = B::tables(other).slots.remove(&("one".to_owned(), 1));
-        prop_assert_eq!(
-            row.map(|row| (row.holder, row.token)),
-            Some((holder.clone(), Some(slot.token())))
-        );
-        prop_assert_eq!(&other.held_slots(&slots_of("one"))?[0].holder, &holder);
+        let row = row.map(|row| (row.holder, row.token));
+        let listed = other.held_slots(&slots_of("one"))?.remove(0).holder;
+        prop_assert_eq!(row, Some((listed.clone(), Some(slot.token()))));
+        // Otherwise it is that of the process.
+        prop_assert!(holder.is_none() || listed == holder, "{:?}", listed);
         Ok(())
     });
 }

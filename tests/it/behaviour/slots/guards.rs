@@ -69,7 +69,7 @@ fn times_of<B: Backend>(conn: &mut B::Conn, semaphore: &Semaphore) -> Option<(Du
 }
 
 /// Reports progress until the lease was renewed after a third of it.
-fn await_renewal<B: Backend>(conn: &mut B::Conn, guard: &SlotGuard) {
+pub(crate) fn await_renewal<B: Backend>(conn: &mut B::Conn, guard: &SlotGuard) {
     let semaphore = Semaphore::new(guard.slot().semaphore(), 1);
     until(|| {
         guard.progress().expect("held");
@@ -354,7 +354,7 @@ pub(crate) fn count_statements<C: Connection>(
 }
 
 /// Which statements renew, on each engine.
-const RENEWS: &[&str] = &["unnest", "JSON_TABLE", "json_each"];
+pub(crate) const RENEWS: &[&str] = &["unnest", "JSON_TABLE", "json_each"];
 
 pub(crate) fn many_guards_are_renewed_by_one_statement<B: Backend>() {
     const GUARDS: usize = 150;

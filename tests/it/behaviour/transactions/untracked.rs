@@ -133,6 +133,10 @@ pub(crate) fn leases_in_an_untracked_transaction_are_refused<B: Backend>() {
             conn.renew_slot(&mut slot.clone(), Duration::from_secs(60))
                 .map(|_| ())
         });
+        let held = other.held_slots(&slots_of(&single)).expect("rows");
+        in_one("request_release", &mut |conn| {
+            conn.request_release(&held[0]).map(drop)
+        });
         in_one("release_slot", &mut |conn| {
             conn.release_slot(slot.clone()).map(|_| ())
         });

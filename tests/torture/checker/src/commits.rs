@@ -219,6 +219,7 @@ fn places<'a>(operation: &Operation<'a>) -> Vec<Place<'a>> {
         Task::SetPermits { .. }
         | Task::Purge
         | Task::Revoked { .. }
+        | Task::Asked { .. }
         | Task::Stuck { .. }
         | Task::HandOver => Vec::new(),
     }
@@ -231,6 +232,7 @@ fn leaves_nothing(task: &Task) -> bool {
         Task::SetPermits { .. }
             | Task::Purge
             | Task::Revoked { .. }
+            | Task::Asked { .. }
             | Task::Stuck { .. }
             | Task::HandOver
     )

@@ -85,7 +85,11 @@ fn expected(operation: &Operation<'_>, kind: ErrorKind) -> Expected {
         // Leases end while their holders are paused, or when the clock jumps; `leases.rs` knows which may.
         (
             ErrorKind::SlotLost,
-            Task::Lease { .. } | Task::Pinned { .. } | Task::Stuck { .. } | Task::Tick { .. },
+            Task::Lease { .. }
+            | Task::Pinned { .. }
+            | Task::Asked { .. }
+            | Task::Stuck { .. }
+            | Task::Tick { .. },
         ) => Expected::Always,
         // By its own worker.
         (ErrorKind::Dropped, _) => Expected::Always,

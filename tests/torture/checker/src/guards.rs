@@ -39,7 +39,7 @@ pub(crate) fn check(run: &Run<'_>, findings: &mut Findings) {
     check_hand_overs(calm.filter_map(hand_over).collect(), findings);
 }
 
-/// What is wrong with the report of a slot that was released by force, or whose holder hangs.
+/// What is wrong with the report of a slot that was released by force, whose holder was asked to release it, or hangs.
 fn unreported(operation: &Operation<'_>, is_calm: bool) -> Option<String> {
     let (cause, why, leases, lease_ms) = match operation.task {
         Task::Revoked { lease_ms } => (
@@ -48,6 +48,7 @@ fn unreported(operation: &Operation<'_>, is_calm: bool) -> Option<String> {
             1,
             lease_ms,
         ),
+        Task::Asked { lease_ms } => (GuardEvent::Asked, "its release was requested", 1, lease_ms),
         // It is renewed without progress for as long as the lease.
         Task::Stuck { lease_ms } => (GuardEvent::Stuck, "its holder hangs", 2, lease_ms),
         _ => return None,
@@ -55,12 +56,12 @@ fn unreported(operation: &Operation<'_>, is_calm: bool) -> Option<String> {
     let from = operation.guard(cause)?;
     operation.done()?;
     let Some(reported) = operation.guard(GuardEvent::LossReported) else {
-        return Some(format!("{why}, and its guard has not reported the loss"));
+        return Some(format!("{why}, and its guard has not reported that"));
     };
     let took = reported.since(from);
     let longest = Duration::from_millis(*lease_ms) * leases + SLACK;
     (is_calm && took > longest)
-        .then(|| format!("{why}, and its guard reported the loss {took:?} later"))
+        .then(|| format!("{why}, and its guard reported that {took:?} later"))
 }
 
 /// The time from the release of a slot until another thread of the process was granted it. `Duration::MAX` if that thread

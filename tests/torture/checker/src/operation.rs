@@ -166,8 +166,9 @@ impl Operation<'_> {
             Task::Pinned { .. } => Some(workload_spec::PINNED),
             Task::Tick { .. } => Some(workload_spec::TIMER),
             Task::Slot { .. } => Some(workload_spec::HELD_BY_TRANSACTIONS),
-            // The first three have semaphores of their own.
+            // The first four have semaphores of their own.
             Task::Revoked { .. }
+            | Task::Asked { .. }
             | Task::Stuck { .. }
             | Task::HandOver
             | Task::Lock { .. }
@@ -231,6 +232,7 @@ impl Operation<'_> {
         );
         let guard: &[_] = match self.task {
             Task::Revoked { .. } => &[GuardEvent::Revoked, GuardEvent::LossReported],
+            Task::Asked { .. } => &[GuardEvent::Asked, GuardEvent::LossReported],
             Task::Stuck { .. } => &[GuardEvent::Stuck, GuardEvent::LossReported],
             Task::HandOver => &[GuardEvent::HandedOver],
             _ => &[],

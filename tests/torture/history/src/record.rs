@@ -47,9 +47,11 @@ pub enum Row {
 pub enum GuardEvent {
     /// Another connection released it by force.
     Revoked,
+    /// Another connection requested its release.
+    Asked,
     /// Its holder made progress for the last time.
     Stuck,
-    /// The guard reported the loss, in every way that it has.
+    /// The guard reported the loss, in every way that it has, or the request.
     LossReported,
     /// After its release it was granted to another thread of the process.
     HandedOver,

@@ -91,6 +91,11 @@ pub enum Task {
         /// How long the lease is.
         lease_ms: u64,
     },
+    /// Lease a slot with a guard, request its release on another connection, and wait for the guard to show that.
+    Asked {
+        /// How long the lease is.
+        lease_ms: u64,
+    },
     /// Lease a slot with a guard, report progress for longer than the lease, hang then, and wait for the guard to report the loss.
     Stuck {
         /// How long the lease is, and how long it is renewed without progress.
@@ -154,12 +159,13 @@ pub enum Task {
 
 impl Task {
     /// The names of all kinds.
-    pub const NAMES: [&str; 15] = [
+    pub const NAMES: [&str; 16] = [
         "lock",
         "renewed lease",
         "lease",
         "pinned",
         "revoked",
+        "asked",
         "stuck",
         "hand-over",
         "tick",
@@ -176,9 +182,11 @@ impl Task {
     pub fn wait_limit(&self) -> Option<WaitLimit> {
         match self {
             Self::Lock { wait, .. } | Self::Lease { wait, .. } | Self::Slot { wait } => Some(*wait),
-            Self::Pinned { .. } | Self::Revoked { .. } | Self::Stuck { .. } | Self::HandOver => {
-                Some(WaitLimit::AtMost(workload_spec::SLOT_WAIT_MS))
-            }
+            Self::Pinned { .. }
+            | Self::Revoked { .. }
+            | Self::Asked { .. }
+            | Self::Stuck { .. }
+            | Self::HandOver => Some(WaitLimit::AtMost(workload_spec::SLOT_WAIT_MS)),
             Self::Tick { .. } => Some(WaitLimit::AtMost(workload_spec::TICK_WAIT_MS)),
             Self::Pass { .. }
             | Self::Transfer { .. }
@@ -195,6 +203,7 @@ impl Task {
             self,
             Self::Lease { renewed: true, .. }
                 | Self::Revoked { .. }
+                | Self::Asked { .. }
                 | Self::Stuck { .. }
                 | Self::HandOver
                 | Self::Tick { .. }
@@ -209,6 +218,7 @@ impl Task {
             Self::Lease { renewed: false, .. } => "lease",
             Self::Pinned { .. } => "pinned",
             Self::Revoked { .. } => "revoked",
+            Self::Asked { .. } => "asked",
             Self::Stuck { .. } => "stuck",
             Self::HandOver => "hand-over",
             Self::Tick { .. } => "tick",

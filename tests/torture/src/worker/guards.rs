@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use diesel::connection::SimpleConnection;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, LeaseState, SlotGuard, StopToken};
+use diesel_locks::{Error, InspectExt, LeaseState, ListOptions, SlotGuard, StopToken};
 use torture_history::{GuardEvent, Outcome, workload_spec};
 
 use super::context::WorkerContext;
@@ -57,6 +57,36 @@ pub(crate) fn revoked<C: Store>(
     drop(conn);
     let is_told = is_lost.recv_timeout(LONGEST).is_ok();
     note_loss(operation, &guard, is_told)
+}
+
+/// A slot whose release another connection requests: its guard shows the request, or loses the slot.
+pub(crate) fn asked<C: Store>(
+    context: &WorkerContext<C>,
+    operation: &Operation,
+    lease_ms: u64,
+) -> Result<Outcome, Failure> {
+    let semaphore = own_semaphore("asked", operation);
+    let guard = acquired(context, operation, &semaphore, lease(context, lease_ms))?;
+    let mut conn = context.pool.get().map_err(Error::from)?;
+    let held = conn.held_slots(&ListOptions::new().name(&semaphore));
+    let held = classify_result(&mut *conn, held.map_err(Failure::from)).context("listing")?;
+    // Its lease may have ended.
+    let Some(held) = held.first() else {
+        return Ok(Outcome::Done);
+    };
+    let asked = conn.request_release(held);
+    classify_result(&mut *conn, asked.map_err(Failure::from)).context("asking")?;
+    operation.guard(GuardEvent::Asked)?;
+    drop(conn);
+    let began = Instant::now();
+    let is_told = || guard.release_requested() || !guard.is_held();
+    while !is_told() && began.elapsed() < LONGEST {
+        thread::sleep(Duration::from_millis(5));
+    }
+    if is_told() && context.job.sabotage != Some(Sabotage::SilentGuard) {
+        operation.guard(GuardEvent::LossReported)?;
+    }
+    Ok(Outcome::Done)
 }
 
 /// A holder that hangs: its guard loses the slot.

@@ -104,7 +104,10 @@ impl Workload {
                 permits: self.rng.random_range(0..=workload_spec::LIMITED.permits),
             },
             26..34 => self.renewed_lease(),
-            34..46 => self.lease(),
+            34..45 => self.lease(),
+            45..46 => Task::Asked {
+                lease_ms: workload_spec::LONGEST_LEASE_MS,
+            },
             46..56 => Task::Pinned {
                 lease_ms: self.one_of(&[300, workload_spec::LONGEST_LEASE_MS]),
             },

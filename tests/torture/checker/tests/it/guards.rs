@@ -42,6 +42,19 @@ fn a_holder_that_hangs_and_does_not_lose_its_slot() {
 }
 
 #[test]
+fn a_request_for_a_release_that_a_guard_does_not_show() {
+    for (reported, found) in [
+        (Some(7001), &[][..]),
+        (Some(7003), &[(UnreportedLosses, 1)]),
+        (None, &[(UnreportedLosses, 1)]),
+    ] {
+        let mut builder = valid_history();
+        builder.asked(1, [1000, 1001, 1002], reported);
+        builder.finds(found);
+    }
+}
+
+#[test]
 fn a_guard_whose_slot_was_not_revoked_reports_nothing() {
     let mut builder = valid_history();
     let op = builder.begin(1, Task::Revoked { lease_ms: 1000 }, 1000);

@@ -42,7 +42,7 @@ fn a_long_run_in_which_nothing_was_done() {
     refused(&mut builder, &leasing("leader"), 4988, 10_010);
     builder.finds(&[(NothingDone, 1)]);
     goes_on(&mut builder, 10_010);
-    builder.finds(&[(NothingDone, 15)]);
+    builder.finds(&[(NothingDone, 16)]);
 }
 
 #[test]

@@ -130,6 +130,22 @@ impl HistoryBuilder {
         op
     }
 
+    /// Leases a slot for a second, whose release is requested, which may be seen.
+    pub(crate) fn asked(
+        &mut self,
+        process: u32,
+        [began, entered, asked]: [u64; 3],
+        reported: Option<u64>,
+    ) {
+        let op = self.begin(process, Task::Asked { lease_ms: 1000 }, began);
+        self.enter(op, Some((1, 1)), entered);
+        self.guard(op, GuardEvent::Asked, asked);
+        if let Some(reported) = reported {
+            self.guard(op, GuardEvent::LossReported, reported);
+        }
+        self.end(op, Outcome::Done, None, reported.unwrap_or(asked) + 1);
+    }
+
     /// Sets the number of permits, or fails to.
     pub(crate) fn set_permits(&mut self, permits: u32, [began, end]: [u64; 2], outcome: Outcome) {
         let op = self.begin(1, Task::SetPermits { permits }, began);
