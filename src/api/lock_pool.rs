@@ -11,11 +11,10 @@ use diesel::r2d2::R2D2Connection;
 use crate::Async;
 #[cfg(feature = "_async_pool")]
 use crate::acts::cancel_guard::counted;
-use crate::acts::closures::RepeatedWork;
-#[cfg(feature = "_async_pool")]
-use crate::acts::closures::Work;
 #[cfg(feature = "r2d2")]
 use crate::acts::closures::blocking;
+#[cfg(feature = "_async_pool")]
+use crate::acts::closures::{RepeatedWork, Work};
 use crate::pools::object_waits::{self, ObjectWait, Shared};
 #[cfg(feature = "r2d2")]
 use crate::pools::r2d2::R2d2Pool;
