@@ -1,6 +1,5 @@
 //! The bodies.
 
-pub(crate) mod application_migrations;
 pub(crate) mod contention;
 pub(crate) mod errors;
 pub(crate) mod events;
