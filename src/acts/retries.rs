@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::acts::closures::RepeatedWork;
 use crate::acts::events;
 use crate::acts::object_lock;
-use crate::acts::transaction::{self, TransactionFailure, run_once};
+use crate::acts::transaction::{TransactionFailure, outermost, run_once};
 use crate::engine::HasEngine;
 use crate::engine::ending::aborted;
 use crate::link::depth::{depth, mark_broken};
@@ -50,7 +50,10 @@ where
     E: TransactionError<Via>,
 {
     let options = &transaction.options;
-    transaction::validate(&mut *C::engine(conn)?, options)?;
+    let mut engine = C::engine(conn)?;
+    engine.validate(options)?;
+    outermost(&mut *engine)?;
+    drop(engine);
     let ran = match &transaction.lock {
         None => run_once(conn, options, work).await,
         Some(lock) => {

@@ -49,12 +49,8 @@ where
 /// The isolation level of transactions that hold locks and slots.
 const READ_COMMITTED: Option<IsolationLevel> = Some(IsolationLevel::ReadCommitted);
 
-/// Fails for options that the engine does not have, and in an open transaction.
-pub(crate) fn validate(
-    engine: &mut dyn Engine,
-    transaction: &TransactionOptions,
-) -> Result<(), Error> {
-    engine.validate(transaction)?;
+/// Fails in an open transaction, where `run_transaction` can't retry.
+pub(crate) fn outermost(engine: &mut dyn Engine) -> Result<(), Error> {
     let reason = "its isolation level is set, and its earlier statements can't be retried; \
                   Diesel's transaction opens a savepoint";
     outside(engine, "run_transaction", reason)

@@ -81,11 +81,11 @@ use crate::{ObjectLockExt, SemaphoreExt};
 /// | `r2d2` | r2d2's pool of Diesel's connections | block the thread | `FnOnce(&mut C)` |
 /// | `bb8`, `deadpool` | a pool of diesel-async | return futures, which are `Send` | `async`, with a `&mut` of the pool's connection |
 ///
-/// Transactions, closures and their errors are those of the methods of a connection outside a transaction (in a savepoint, on a
-/// connection that `begin_test_transaction` has left in one, unless the method is `run_transaction`). A closure gets the connection that holds the lock or slot; a call of
-/// the `LockPool` in it takes another one, and may wait for what the closure holds until its time is up. A closure is run once: to
-/// retry after a deadlock, pass [`LockRequest::retry`] to `run_transaction`, which runs its closure again by a
-/// [`RetryPolicy`](crate::RetryPolicy), also after a lost connection. Clones share their queues.
+/// Transactions, closures and their errors are those of the methods of a connection outside a transaction. On a connection that
+/// `begin_test_transaction` has left in a transaction they run in a savepoint; `run_transaction` fails there. A closure gets the
+/// connection that holds the lock or slot; a call of the `LockPool` in it takes another one, and may wait for what the closure holds
+/// until its time is up. A closure is run once: to retry after a deadlock, pass [`LockRequest::retry`] to `run_transaction`, which
+/// runs its closure again by a [`RetryPolicy`](crate::RetryPolicy), also after a lost connection. Clones share their queues.
 ///
 /// # Waiting for object locks
 ///
@@ -288,8 +288,8 @@ impl<C: SemaphoreExt + ObjectLockExt + R2D2Connection + 'static> LockPool<R2d2Po
     /// # Errors
     ///
     /// Those of [`run_transaction`](crate::TransactionExt::run_transaction); [`Error::Pool`] when the pool has no connection within
-    /// its time-out, or within [`max_elapsed`](crate::RetryPolicy::max_elapsed) of the call; [`Error::Stopped`] after a stop, before
-    /// an attempt.
+    /// its time-out, or, without locks, within [`max_elapsed`](crate::RetryPolicy::max_elapsed) of the call; [`Error::Stopped`] after
+    /// a stop, before an attempt. With [`LockRequest::retry`] also those of `with_object_lock`.
     #[doc(alias("failover", "reconnect"))]
     pub fn run_transaction<T, E, F, Via>(
         &self,

@@ -209,9 +209,10 @@ pair! {
         /// # Ok::<(), Box<dyn std::error::Error>>(())
         /// ```
         ///
-        /// The slot stays held until its holder releases it. The renewer of a `SlotGuard` notices the request at its next renewal,
-        /// after at most a third of the shortest lease: `SlotGuard::release_requested` then returns true, and
-        /// `ActiveSlot::is_active` false, so that a leader resigns and a tick ends. The holder of a bare [`Slot`] is not notified.
+        /// The slot stays held until its holder releases it. The renewer of a `SlotGuard` notices the request at the next renewal of
+        /// this lease: `SlotGuard::release_requested` then returns true, and `ActiveSlot::is_active` false, so that a leader resigns
+        /// and a tick ends. A lease is renewed after a third of the renewer's shortest lease, unless `progress_within` or `max_hold`
+        /// of its [`LeaseOptions`] prevents that. The holder of a bare [`Slot`] is not notified.
         /// The request belongs to this token: a later holder does not see it. It can't be withdrawn.
         ///
         /// Fails in an open transaction, which would keep the holder from renewing its lease.

@@ -4,7 +4,6 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use crate::acts::slot;
 use crate::jobs::guard::Held;
 #[cfg(feature = "_async_pool")]
 use crate::pools::Async;
@@ -130,8 +129,9 @@ impl<S> SlotGuard<S> {
     /// [`renew_slot`](crate::SemaphoreExt::renew_slot) within [`remaining`](Slot::remaining), and later
     /// [`release_slot`](crate::SemaphoreExt::release_slot). Sends nothing to the database.
     ///
-    /// A renewal that was sent before may be executed after that of the other process. Renew for no longer than the lease, or the
-    /// slot may be free before `remaining` is zero.
+    /// A renewal of this guard that has begun before may take effect after that of the other process. Then the lease ends when that
+    /// of the guard would have ended, at the latest at the end of its [`max_hold`](crate::LeaseOptions::max_hold). So the other
+    /// process renews its lease again after a third of the shorter lease, as a `SlotRenewer` does.
     ///
     /// ```
     /// use diesel_locks::prelude::*;
@@ -161,9 +161,7 @@ impl<S> SlotGuard<S> {
     /// [`Error::SlotLost`] when the slot is not [held](Self::is_held).
     #[doc(alias("leak", "detach", "hand over", "forget"))]
     pub fn into_slot(self) -> Result<Slot, Error> {
-        self.ensure_held()?;
-        let lost = slot::lost(self.slot());
-        self.held.into_slot().ok_or(lost)
+        self.held.hand_on()
     }
 
     /// Returns the fence, as [`Slot::fence`].

@@ -153,6 +153,18 @@ impl Error {
         self.is_pool()
     }
 
+    /// [`has_no_connection_yet`](Self::has_no_connection_yet), or a time-out of a wait for that reason.
+    #[cfg(feature = "_pool")]
+    pub(crate) fn waited_for_connection(&self) -> bool {
+        match self {
+            Self::LockTimeout {
+                source: Some(diesel::result::Error::QueryBuilderError(cause)),
+                ..
+            } => Self::find(&**cause).is_some_and(Self::has_no_connection_yet),
+            error => error.has_no_connection_yet(),
+        }
+    }
+
     /// Returns whether a pool could not open a connection, or the database did not answer to it. False for r2d2 and bb8, which do not
     /// tell whether all connections were in use, and retry by themselves until their time-out.
     pub(crate) fn is_out_of_reach(&self) -> bool {

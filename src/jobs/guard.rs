@@ -136,8 +136,16 @@ impl Held {
     /// Leaves it to the caller to release the slot. `None` if it was released before.
     pub(crate) fn into_slot(self) -> Option<Slot> {
         self.renewer.0.remove(&self.slot);
-        self.mark_released().map(|_| Slot {
-            deadline: lock(&self.inner).deadline,
+        self.mark_released().map(|_| self.slot.clone())
+    }
+
+    /// Leaves it to the caller to renew and to release the slot, which is held.
+    pub(crate) fn hand_on(self) -> Result<Slot, Error> {
+        let deadline = self.mark_handed_on();
+        let deadline = deadline.ok_or_else(|| slot::lost(&self.slot))?;
+        self.renewer.0.remove(&self.slot);
+        Ok(Slot {
+            deadline,
             ..self.slot.clone()
         })
     }
@@ -361,7 +369,21 @@ impl State {
 
     /// Marks the guard as released. Returns how its slot is to be released; `None` when it was released before.
     pub(crate) fn mark_released(&self) -> Option<ReleaseKind> {
-        let mut inner = lock(&self.inner);
+        self.end(lock(&self.inner))
+    }
+
+    /// Marks the guard as released if it is held. Returns the end of its last confirmed lease.
+    fn mark_handed_on(&self) -> Option<Instant> {
+        let inner = lock(&self.inner);
+        let deadline = inner.deadline;
+        if inner.phase != Phase::Held || Instant::now() >= deadline {
+            return None;
+        }
+        self.end(inner);
+        Some(deadline)
+    }
+
+    fn end(&self, mut inner: MutexGuard<'_, Inner>) -> Option<ReleaseKind> {
         let kind = inner.kind;
         let phase = std::mem::replace(&mut inner.phase, Phase::Released);
         let signals = std::mem::take(&mut inner.signals);
@@ -446,5 +468,18 @@ mod tests {
         let state = unused();
         state.revoke();
         assert!(!state.begin_use(), "it is lost");
+    }
+
+    #[test]
+    fn slot_is_handed_on_while_it_is_held_and_once() {
+        let state = unused();
+        assert_eq!(state.mark_handed_on(), Some(state.slot.deadline));
+        assert_eq!(state.mark_handed_on(), None);
+        let state = unused();
+        state.revoke();
+        assert_eq!(state.mark_handed_on(), None, "it is lost");
+        let state = unused();
+        lock(&state.inner).deadline = Instant::now();
+        assert_eq!(state.mark_handed_on(), None, "its lease has ended");
     }
 }

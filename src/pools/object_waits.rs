@@ -9,11 +9,10 @@ use crate::acts::closures::{RepeatedWork, Work};
 use crate::acts::events;
 use crate::acts::object_lock;
 use crate::acts::retries::{self, after_attempt};
-use crate::acts::transaction::{commit_or_rollback, roll_back_stopped, run_begun};
+use crate::acts::transaction::{self, commit_or_rollback, roll_back_stopped, run_begun};
 use crate::acts::waiting::{Answer, Attempts, Waiting};
 use crate::engine::HasEngine;
 use crate::error::limits::LONGEST_WAIT;
-use crate::link::depth::mark_broken;
 use crate::pools::connections::{Borrowed, Connections};
 use crate::queue::{MAX_POLL_INTERVAL, Options, Queues};
 use crate::rt::activity::Activity;
@@ -58,6 +57,8 @@ pub(crate) struct ObjectWait {
     waiting: Waiting,
     /// For which it queues: nothing where one lock is for all objects.
     ids: Vec<ObjectId>,
+    /// Whether an open transaction, as of a test, is refused, and not continued in a savepoint.
+    outermost: bool,
 }
 
 impl ObjectWait {
@@ -92,6 +93,7 @@ impl ObjectWait {
                 request.ids.clone()
             },
             request,
+            outermost: false,
         })
     }
 
@@ -143,6 +145,7 @@ async fn acquire<P: Pool>(shared: &Shared<P>, wait: &ObjectWait) -> Result<Borro
         request,
         waiting,
         ids,
+        outermost,
     } = wait;
     let mut attempts = Attempts::borrowing(waiting, shared.queues.place(queue_of(ids)));
     if request.wait != Wait::No {
@@ -155,7 +158,7 @@ async fn acquire<P: Pool>(shared: &Shared<P>, wait: &ObjectWait) -> Result<Borro
     let request = request.attempt();
     loop {
         attempts.next().await?;
-        let answer = attempt(&shared.connections, waiting, &request).await;
+        let answer = attempt(&shared.connections, waiting, &request, *outermost).await;
         if let Some(conn) = attempts.after(answer)? {
             return Ok(conn);
         }
@@ -167,9 +170,13 @@ async fn attempt<P: Pool>(
     connections: &Connections<P>,
     waiting: &Waiting,
     request: &Request,
+    outermost: bool,
 ) -> Result<Answer<Borrowed<P>>, Error> {
     let mut conn = connections.borrow(waiting).await?;
     let mut engine = conn.engine()?;
+    if outermost {
+        transaction::outermost(&mut *engine)?;
+    }
     let begun = Box::pin(async move {
         unless_dropped!(borrowed &mut *engine, |engine| object_lock::begin(engine, request))
     });
@@ -178,13 +185,7 @@ async fn attempt<P: Pool>(
         Some(Ok(LockOutcome::Unavailable)) => Ok(Answer::Continue(None)),
         // A limit of the session, or a deadlock with another attempt, has ended the attempt and not the wait.
         Some(Err(error)) if waiting.outlasts(&error) => Ok(Answer::Continue(None)),
-        Some(Err(error)) => {
-            // Of a server that has become a standby: the pool opens another one.
-            if matches!(error, Error::ReadOnly { .. }) {
-                mark_broken(conn.engine()?.status());
-            }
-            Err(error)
-        }
+        Some(Err(error)) => Err(error),
         // Not a refusal, which would count for the others of the queue too.
         None => Err(waiting.timed_out(None)),
     }
@@ -228,6 +229,7 @@ impl<P: Pool> HeldObjects<'_, P> {
     async fn enter(&mut self) -> Result<CancelGuard<'_, P::Connection>, Error> {
         if let Err(stopped) = self.wait.waiting.check_stop() {
             roll_back_stopped(&mut *self.conn.engine()?).await;
+            self.wait.released()();
             return Err(stopped);
         }
         CancelGuard::after_begin(&mut *self.conn)
@@ -258,7 +260,12 @@ where
     let mut is_lost = false;
     loop {
         let lock = transaction.lock.clone();
-        let wait = lock.map(|lock| ObjectWait::new(shared, stop, lock));
+        let wait = lock.map(|lock| {
+            Ok::<_, Error>(ObjectWait {
+                outermost: true,
+                ..ObjectWait::new(shared, stop, lock)?
+            })
+        });
         let attempted = match &wait.transpose()? {
             None => match shared.connections.borrow(&waiting).await {
                 Ok(mut conn) => {
@@ -289,12 +296,12 @@ where
                 pause
             }
             Err(error) => {
-                let reason = match RetryReason::from_crate_error(&error) {
-                    // A fail-over may take longer than the pool waits for a connection.
-                    None if is_lost && error.has_no_connection_yet() => {
-                        Some(RetryReason::ConnectionLost)
-                    }
-                    reason => reason.filter(|reason| retries.applies_to(*reason)),
+                // A fail-over may take longer than the pool, or a wait behind others for a lock, waits for a connection.
+                let reason = if is_lost && error.waited_for_connection() {
+                    Some(RetryReason::ConnectionLost)
+                } else {
+                    let reason = RetryReason::from_crate_error(&error);
+                    reason.filter(|reason| retries.applies_to(*reason))
                 };
                 is_lost |= matches!(
                     reason,
@@ -343,6 +350,7 @@ mod tests {
     use super::*;
     use crate::StopToken;
     use crate::acts::closures::blocking;
+    use crate::link::depth::mark_broken;
     use crate::rt::block_on;
 
     #[test]

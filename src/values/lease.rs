@@ -58,8 +58,8 @@ impl LeaseOptions {
     /// Sets a text that names the holder in [`held_slots`](crate::InspectExt::held_slots), and for nothing else: 0 to
     /// [`MAX_NAME_CHARS`](crate::limits::MAX_NAME_CHARS) (255) characters without NUL.
     ///
-    /// Without it the text is `host/pid`, such as `web-2/4711`. The host name is that of Linux, or of the environment variable
-    /// `HOSTNAME` or `COMPUTERNAME`. If it is not 1 to 200 printable ASCII characters, the text is the process id alone.
+    /// The default is `host/pid`, such as `web-2/4711`. The host name is the first of Linux's own, the environment variable `HOSTNAME`
+    /// and `COMPUTERNAME` that has 1 to 200 ASCII characters without spaces. If none has, the default is the process id.
     #[doc(alias("owner", "locked_by", "lockedBy"))]
     pub fn holder(mut self, holder: impl Into<String>) -> Self {
         self.holder = Some(holder.into());

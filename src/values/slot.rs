@@ -261,7 +261,7 @@ pub struct SlotInfo {
     pub semaphore: String,
     /// The number of the slot, from 1.
     pub number: u32,
-    /// The text set by [`LeaseOptions::holder`](crate::LeaseOptions::holder), or host and process.
+    /// The text set by [`LeaseOptions::holder`](crate::LeaseOptions::holder), by default `host/pid`.
     pub holder: Option<String>,
     /// The holder's token; `None` when the slot was released before the end of its
     /// [minimum hold time](crate::LeaseOptions::hold_at_least).

@@ -75,6 +75,7 @@ impl TransactionOptions {
 
 /// What `run_transaction` runs: a transaction with [`TransactionOptions`], or one that holds the locks of [`LockRequest::retry`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a request runs nothing until it is given to `run_transaction`"]
 pub struct TransactionRequest {
     pub(crate) options: TransactionOptions,
     pub(crate) lock: Option<LockRequest>,
@@ -99,9 +100,12 @@ impl LockRequest {
     /// Returns a transaction that holds these locks, for `run_transaction` of a connection or a `LockPool`, and is retried: each
     /// attempt waits for the locks, as the request says, and runs the closure.
     ///
-    /// It runs as that of `with_object_lock` outside a transaction, but the closure may run several times. A lock that is not acquired
-    /// in time is an error, which is retried with [`retry_lock_timeouts`](RetryPolicy::retry_lock_timeouts) only; with
-    /// [`Wait::No`](crate::Wait::No) it is not retried.
+    /// It runs as that of `with_object_lock` outside a transaction, but the closure may run several times; in an open transaction it
+    /// is refused. A lock that is not acquired in time is an error, which is retried with
+    /// [`retry_lock_timeouts`](RetryPolicy::retry_lock_timeouts) only; with [`Wait::No`](crate::Wait::No) it is not retried.
+    ///
+    /// The waits count for [`max_elapsed`](RetryPolicy::max_elapsed), which starts no attempt later but ends no wait: set a limit of
+    /// the wait that is a fraction of it.
     ///
     /// ```
     /// use diesel::prelude::*;

@@ -35,6 +35,7 @@ macro_rules! owner_tests {
                 transaction_is_run_again_after_its_connection_was_lost,
                 transaction_of_a_pool_is_retried_on_request_only,
                 locked_transaction_of_a_pool_waits_without_a_connection,
+                transaction_is_retried_behind_another_while_no_connection_is_made,
             },
             pool_waits::{
                 waiters_leave_connections_to_others,

@@ -1,6 +1,7 @@
 //! Waiting for object locks and slots of transactions without a connection: what each of them has alone.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
@@ -8,11 +9,12 @@ use diesel::result::DatabaseErrorKind;
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, LockPool, RetryPolicy, SlotRenewer, StopToken, TransactionRequest};
 
+use super::events::Collector;
 use super::pool_waits::{Holder, WAIT, Waited, await_waiters, locks, waiter};
 use super::slots::{one_hour, single_slot};
 use crate::support::Backend;
 use crate::support::runs::Runs;
-use crate::support::threads::{self, LONG, result_of, spawn, until};
+use crate::support::threads::{self, LONG, LONGEST_RETRIES, result_of, spawn, until};
 use crate::support::urls::fresh_name;
 
 const ID: &str = "Account:4711";
@@ -497,4 +499,66 @@ pub(crate) fn locked_transaction_of_a_pool_waits_without_a_connection<B: Backend
         assert!(started.elapsed() >= limit * attempts);
     }
     holder.release();
+}
+
+/// As in a fail-over, behind another request for the lock: the wait ends without a connection, and the transaction is retried.
+pub(crate) fn transaction_is_retried_behind_another_while_no_connection_is_made<B: Backend>() {
+    if B::ONE_WRITER {
+        // It has no sessions.
+        return;
+    }
+    let database = Arc::new(B::new());
+    let out_of_reach = Arc::new(RwLock::new(()));
+    let pool = B::pool_with(&database.url(), 2, Duration::from_millis(250), {
+        let out_of_reach = Arc::clone(&out_of_reach);
+        move |_| drop(out_of_reach.read())
+    });
+    let locks = LockPool::new(pool);
+    let collector = Collector::global();
+    let retry = RetryPolicy::max_attempts(u32::MAX).max_elapsed(LONGEST_RETRIES);
+    let (lost, is_lost) = channel();
+    let (goes_on, go_on) = channel::<()>();
+    let retried = {
+        let (locks, database) = (locks.clone(), Arc::clone(&database));
+        std::thread::spawn(move || {
+            let mut runs = 0;
+            let request = LockRequest::new(ID).wait(Duration::from_millis(100));
+            let done = locks.run_transaction(request.retry(retry), |conn| {
+                runs += 1;
+                if runs == 1 {
+                    lost.send(()).expect("the test waits for it");
+                    go_on.recv().expect("the test says when");
+                    database.disconnect_sessions();
+                }
+                conn.last_number(&Sequence::new("any"))
+            });
+            done.map(|_| runs)
+        })
+    };
+    is_lost.recv_timeout(LONG).expect("the lock is free");
+    until(|| locks.pool().state().connections == 2);
+    let closed = out_of_reach.write().expect("no panic");
+    let other = {
+        let locks = locks.clone();
+        let request = LockRequest::new(ID).wait(Wait::AtMost(LONG));
+        // Its connection may be lost too.
+        spawn(move || {
+            while locks
+                .with_object_lock(&request, |_| Ok::<_, Error>(()))
+                .is_err()
+            {}
+        })
+    };
+    until(|| locks.waiting() == 1 && locks.pool().state().idle_connections == 1);
+    goes_on.send(()).expect("it waits");
+    // For its connection, then for that of the lock.
+    let is_retried = || {
+        let events = collector.events_of(retried.thread().id());
+        events.matches("reason=connection lost").count() >= 2
+    };
+    until(|| is_retried() || retried.is_finished());
+    drop(closed);
+    let runs = retried.join().expect("no panic");
+    assert_eq!(runs.expect("a connection in the end"), 2);
+    result_of(&other);
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use diesel::connection::{Connection, InstrumentationEvent};
 use diesel::r2d2::R2D2Connection;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, LockPool, StopToken};
+use diesel_locks::{Error, LockPool, RetryPolicy, StopToken};
 
 use super::events::Collector;
 use crate::support::Backend;
@@ -409,6 +409,15 @@ pub(crate) fn transaction_in_a_test_transaction_is_a_savepoint<B: Backend>() {
         // At MySQL's default isolation level.
         let unsuitable = matches!(run, Err(Error::UnsuitableIsolation { .. }));
         assert!(run.is_ok() || unsuitable, "{run:?}");
+        // It would throw the connection away, with the test transaction, before it retries.
+        let retried = LockRequest::new(ID).retry(RetryPolicy::max_attempts(2));
+        let refused = locks.run_transaction(retried, |_| -> Result<(), Error> {
+            unreachable!("it is not run")
+        });
+        assert!(
+            matches!(refused, Err(Error::AlreadyInTransaction { .. })),
+            "{refused:?}"
+        );
         let mut conn = locks.pool().get().expect("a connection");
         B::count_up(&mut conn, 0);
         let counted = if unsuitable { 1 } else { 2 };

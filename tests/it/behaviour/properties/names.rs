@@ -135,7 +135,7 @@ pub(crate) fn property_holder_text<B: Backend>() {
         let row = row.map(|row| (row.holder, row.token));
         let listed = other.held_slots(&slots_of("one"))?.remove(0).holder;
         prop_assert_eq!(row, Some((listed.clone(), Some(slot.token()))));
-        // Otherwise it is that of the process.
+        // Without a text of its own, the holder is `host/pid`.
         prop_assert!(holder.is_none() || listed == holder, "{:?}", listed);
         Ok(())
     });

@@ -114,36 +114,15 @@ impl HistoryBuilder {
     }
 
     /// Leases a slot for a second, which is released by force and whose loss may be reported.
-    pub(crate) fn revoked(
-        &mut self,
-        process: u32,
-        [began, entered, revoked]: [u64; 3],
-        reported: Option<u64>,
-    ) -> Op {
-        let op = self.begin(process, Task::Revoked { lease_ms: 1000 }, began);
-        self.enter(op, Some((1, 1)), entered);
-        self.guard(op, GuardEvent::Revoked, revoked);
-        if let Some(reported) = reported {
-            self.guard(op, GuardEvent::LossReported, reported);
-        }
-        self.end(op, Outcome::Done, None, reported.unwrap_or(revoked) + 1);
-        op
+    pub(crate) fn revoked(&mut self, process: u32, times: [u64; 3], reported: Option<u64>) -> Op {
+        let task = Task::Revoked { lease_ms: 1000 };
+        self.reporting(process, task, GuardEvent::Revoked, times, reported)
     }
 
     /// Leases a slot for a second, whose release is requested, which may be seen.
-    pub(crate) fn asked(
-        &mut self,
-        process: u32,
-        [began, entered, asked]: [u64; 3],
-        reported: Option<u64>,
-    ) {
-        let op = self.begin(process, Task::Asked { lease_ms: 1000 }, began);
-        self.enter(op, Some((1, 1)), entered);
-        self.guard(op, GuardEvent::Asked, asked);
-        if let Some(reported) = reported {
-            self.guard(op, GuardEvent::LossReported, reported);
-        }
-        self.end(op, Outcome::Done, None, reported.unwrap_or(asked) + 1);
+    pub(crate) fn asked(&mut self, process: u32, times: [u64; 3], reported: Option<u64>) -> Op {
+        let task = Task::Asked { lease_ms: 1000 };
+        self.reporting(process, task, GuardEvent::Asked, times, reported)
     }
 
     /// Sets the number of permits, or fails to.
@@ -153,19 +132,27 @@ impl HistoryBuilder {
     }
 
     /// Leases a slot for a second, whose holder hangs and whose loss may be reported.
-    pub(crate) fn stuck(
+    pub(crate) fn stuck(&mut self, process: u32, times: [u64; 3], reported: Option<u64>) -> Op {
+        let task = Task::Stuck { lease_ms: 1000 };
+        self.reporting(process, task, GuardEvent::Stuck, times, reported)
+    }
+
+    /// Leases a slot, to which something happens that its guard may report.
+    fn reporting(
         &mut self,
         process: u32,
-        [began, entered, stuck]: [u64; 3],
+        task: Task,
+        event: GuardEvent,
+        [began, entered, happened]: [u64; 3],
         reported: Option<u64>,
     ) -> Op {
-        let op = self.begin(process, Task::Stuck { lease_ms: 1000 }, began);
+        let op = self.begin(process, task, began);
         self.enter(op, Some((1, 1)), entered);
-        self.guard(op, GuardEvent::Stuck, stuck);
+        self.guard(op, event, happened);
         if let Some(reported) = reported {
             self.guard(op, GuardEvent::LossReported, reported);
         }
-        self.end(op, Outcome::Done, None, reported.unwrap_or(stuck) + 1);
+        self.end(op, Outcome::Done, None, reported.unwrap_or(happened) + 1);
         op
     }
 
