@@ -133,12 +133,11 @@ impl QueryFragment<Mysql> for Probe<'_> {
         push!(out;
             "SELECT "; {LIMIT_HINT}; "COUNT(*) FROM diesel_locks_objects FORCE INDEX (PRIMARY) WHERE "; {self.condition}; " AND id IN (";
         );
-        // The last one twice: a row that is found by one key is read, and stays locked, before the condition is evaluated.
-        for (position, id) in self.ids.iter().chain(self.ids.last()).enumerate() {
-            out.push_sql(if position == 0 { "" } else { ", " });
-            out.push_bind_param::<Binary, _>(id.as_str().as_bytes())?;
+        for id in self.ids {
+            push!(out; "", Binary = id.as_str().as_bytes(); ", ");
         }
-        push!(out; ")"; {self.clause[0]}; {self.clause[1]});
+        // No id of an object. A row that is found by one key alone is read, and stays locked, before the condition is evaluated.
+        push!(out; "x'00')"; {self.clause[0]}; {self.clause[1]});
         Ok(())
     }
 }
