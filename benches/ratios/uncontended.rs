@@ -32,9 +32,10 @@ impl Work {
     /// Whose added time is compared with whose, and the limit.
     fn targets(self, engine: Engine) -> &'static [(Lock, Lock, f64)] {
         const KEPT: (Lock, Lock, f64) = (Lock::Kept, Lock::Advisory, 1.1);
+        const SHARED: (Lock, Lock, f64) = (Lock::Shared, Lock::AdvisoryShared, 1.1);
         match (engine, self) {
             (Engine::Postgres, Self::ReadOnly) => {
-                &[(Lock::Transient, Lock::InsertDelete, 0.35), KEPT]
+                &[(Lock::Transient, Lock::InsertDelete, 0.35), KEPT, SHARED]
             }
             (Engine::Postgres, Self::Writing) => &[KEPT],
             (Engine::Mysql, _) => &[(Lock::Kept, Lock::Advisory, 1.0)],
@@ -45,7 +46,7 @@ impl Work {
 
 pub(crate) fn measure<C: Backend>(plan: Plan, report: &mut Report) -> Result<()> {
     let title = "Uncontended, µs per cycle; for the locks, µs added to the baseline (a transaction without a lock)";
-    let columns = "connections | closure | baseline | 2010 insert-delete baseline | advisory | Transient | Kept | deadlocks";
+    let columns = "connections | closure | baseline | 2010 insert-delete baseline | advisory | Transient | Kept | FOR SHARE | advisory, shared | shared | deadlocks";
     report.table(title, columns);
     let locks = Lock::value_variants().iter().copied();
     let locks: Vec<_> = locks.filter(|lock| lock.exists_on(C::ENGINE)).collect();
@@ -53,7 +54,7 @@ pub(crate) fn measure<C: Backend>(plan: Plan, report: &mut Report) -> Result<()>
         for &work in Work::value_variants() {
             // A database for each comparison: none has the dead rows of the one before.
             let mut conns = Connections::<C>::new(connections)?;
-            lock::create_table(conns.first())?;
+            lock::create_tables(conns.first())?;
             conns.watch();
             let rows = compare(&mut conns, &locks, plan, |lock, conn, number, _| {
                 lock.cycle(conn, &lock.id(number), |conn| match work {

@@ -16,7 +16,8 @@ use chrono::{DateTime, Utc};
 pub struct HeldObjectLock {
     /// The object's id. `None`: the session holds one or more object locks, and the server does not show their ids.
     pub id: Option<String>,
-    /// Whether the lock is [shared](crate::LockRequest::shared). Each session that holds it has an entry of its own.
+    /// Whether the lock is [shared](crate::LockRequest::shared). Each session that holds it has an entry of its own, except on MariaDB,
+    /// which does not show them: one entry, whose holder is unknown, has the sessions that wait.
     pub is_shared: bool,
     /// The session that holds the lock.
     pub holder: LockSession,
@@ -42,7 +43,7 @@ pub struct LockWaiter {
 #[non_exhaustive]
 pub struct LockSession {
     /// The process id on PostgreSQL (`pg_terminate_backend`), the connection id on MySQL and MariaDB (`KILL`). `None` for a
-    /// prepared transaction (two-phase commit), which has no session.
+    /// prepared transaction (two-phase commit), which has no session, and for those that hold a shared lock on MariaDB.
     pub id: Option<u64>,
     /// The database user.
     pub user: Option<String>,
@@ -66,6 +67,20 @@ pub(crate) fn since(
         time_us.and_then(DateTime::from_timestamp_micros),
         time_us.map(|time_us| Duration::from_micros(passed(time_us))),
     )
+}
+
+impl LockSession {
+    #[cfg(feature = "_mysql")]
+    pub(crate) fn unknown() -> Self {
+        Self {
+            id: None,
+            user: None,
+            host: None,
+            application: None,
+            started_at: None,
+            open_for: None,
+        }
+    }
 }
 
 impl LockWaiter {

@@ -170,48 +170,63 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
 
 fn combine(rows: &[RowLock], queue: &[(Bytes, Session)]) -> Vec<HeldObjectLock> {
     let mut held: Vec<HeldObjectLock> = Vec::new();
-    let (mut of_id, mut of_named_lock) = (HashMap::new(), HashMap::new());
-    let mut exclusive = HashSet::new();
-    for RowLock { record, .. } in rows {
-        if record.waits == 0 && record.shared == 0 {
-            exclusive.insert((record.id.as_ref().map(|id| &id.0), record.transaction));
-        }
-    }
+    let mut of_id: HashMap<&Vec<u8>, Vec<usize>> = HashMap::new();
     // A transaction may have several locks on a record.
-    let mut seen = HashSet::new();
-    for RowLock { record, session } in rows.iter().filter(|row| row.record.waits == 0) {
-        let Some(id) = &record.id else { continue };
-        if !seen.insert((&id.0, record.transaction)) {
+    let (mut of_holder, mut unnumbered) = (HashMap::new(), HashSet::new());
+    let shown = rows.iter().filter_map(|row| {
+        let id = &row.record.id.as_ref()?.0;
+        Some((id, &row.record, &row.session))
+    });
+    let (waiting, granted): (Vec<_>, Vec<_>) = shown.partition(|(_, record, _)| record.waits != 0);
+    for (id, record, session) in granted {
+        // The number of all transactions on MariaDB that have shared locks at most.
+        if record.transaction == 0 {
+            unnumbered.insert(id);
             continue;
         }
-        let holders: &mut Vec<usize> = of_id.entry(&id.0).or_default();
-        holders.push(held.len());
-        if let Some(name) = &record.named_lock {
-            of_named_lock.insert(&name.0, held.len());
-        }
-        held.push(HeldObjectLock {
-            id: Some(text(&id.0)),
-            is_shared: !exclusive.contains(&(Some(&id.0), record.transaction)),
-            holder: session.shown(),
-            waiters: Vec::new(),
-        });
+        let position = *of_holder
+            .entry((id, record.transaction))
+            .or_insert_with(|| {
+                of_id.entry(id).or_default().push(held.len());
+                held.push(lock(id, session.shown()));
+                held.len() - 1
+            });
+        held[position].is_shared &= record.shared != 0;
     }
-    for RowLock { record, session } in rows.iter().filter(|row| row.record.waits != 0) {
-        let Some(id) = &record.id else { continue };
-        if let Some(holders) = of_id.get(&id.0)
-            && seen.insert((&id.0, record.transaction))
-        {
-            for lock in holders {
-                held[*lock].waiters.push(session.waiter());
-            }
+    let mut seen = HashSet::new();
+    for (id, record, session) in &waiting {
+        let holds = of_holder.contains_key(&(*id, record.transaction));
+        if holds || !seen.insert((*id, session.id)) {
+            continue;
+        }
+        if unnumbered.contains(id) && !of_id.contains_key(id) {
+            of_id.insert(id, vec![held.len()]);
+            held.push(lock(id, LockSession::unknown()));
+        }
+        for position in of_id.get(id).into_iter().flatten() {
+            held[*position].waiters.push(session.waiter());
         }
     }
+    let named = rows.iter().filter_map(|row| {
+        let id = &row.record.id.as_ref()?.0;
+        Some((&row.record.named_lock.as_ref()?.0, of_id.get(id)?))
+    });
+    let of_named_lock: HashMap<_, _> = named.collect();
     for (name, session) in queue {
-        if let Some(lock) = of_named_lock.get(&name.0) {
-            held[*lock].waiters.push(session.waiter());
+        for position in of_named_lock.get(&name.0).into_iter().copied().flatten() {
+            held[*position].waiters.push(session.waiter());
         }
     }
     held
+}
+
+fn lock(id: &[u8], holder: LockSession) -> HeldObjectLock {
+    HeldObjectLock {
+        id: Some(text(id)),
+        is_shared: true,
+        holder,
+        waiters: Vec::new(),
+    }
 }
 
 /// The privileges that the server's own tables need. The error of MySQL does not name a table of this crate.

@@ -110,9 +110,12 @@ pub(crate) fn waiting_writer_goes_before_later_readers<B: Backend>() {
         })
     };
     database.await_waiting(2);
+    assert!(later.try_recv().is_err(), "the writer waits");
     reader.release();
     result_of(&writer).expect("the readers end");
-    assert_eq!(result_of(&later).expect("the writer ends"), 1);
+    let seen = result_of(&later).expect("the writer ends");
+    // SQLite lets any of those that wait go first.
+    assert!(B::ONE_WRITER || seen == 1, "{seen}");
 }
 
 /// A writer on a pool asks again and again, and readers that overlap always hold the lock when it does.
