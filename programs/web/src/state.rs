@@ -193,7 +193,11 @@ impl From<HeldObjectLock> for ObjectLock {
         });
         Self {
             id: lock.id,
-            session: session(&lock.holder),
+            session: match lock.is_shared {
+                true if lock.holder.id.is_none() => "readers".to_owned(),
+                true => format!("{} (shared)", session(&lock.holder)),
+                false => session(&lock.holder),
+            },
             held_s: lock.holder.open_for.map(|open_for| open_for.as_secs()),
             waiters: waiters.collect(),
         }
