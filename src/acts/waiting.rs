@@ -169,6 +169,8 @@ pub(crate) struct Attempts<'a> {
     /// if it was notified of a release, has not waited before, has a limit of zero, or no attempt of its queue was refused
     /// since it came.
     borrows: bool,
+    /// Whether others may be granted the same beside it.
+    pub(crate) shares: bool,
     made: u32,
     /// Whether it has waited. Then it may go on without a connection, until its own limit.
     pub(crate) has_begun: bool,
@@ -181,6 +183,7 @@ impl<'a> Attempts<'a> {
             waiting,
             place,
             borrows: false,
+            shares: false,
             made: 0,
             has_begun: false,
             cause: None,
@@ -222,7 +225,11 @@ impl<'a> Attempts<'a> {
     ) -> Result<Option<T>, Error> {
         match answer {
             Ok(ControlFlow::Break(granted)) => {
-                self.place.granted();
+                if self.shares {
+                    self.place.granted_shared();
+                } else {
+                    self.place.granted();
+                }
                 return Ok(Some(granted));
             }
             Ok(ControlFlow::Continue(pause)) => {

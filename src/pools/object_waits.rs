@@ -149,15 +149,13 @@ async fn acquire<P: Pool>(shared: &Shared<P>, wait: &ObjectWait) -> Result<Borro
         outermost,
     } = wait;
     let mut attempts = Attempts::borrowing(waiting, shared.queues.place(queue_of(ids)));
+    attempts.shares = request.exclusive().next().is_none();
     if request.wait != Wait::No {
         let options = Options {
             connected: false,
             longest_pause: MAX_POLL_INTERVAL,
         };
         attempts.place.join("", 1, options);
-        if request.exclusive().next().is_none() {
-            attempts.place.share();
-        }
     }
     let request = request.attempt();
     loop {

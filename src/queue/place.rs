@@ -38,8 +38,6 @@ pub(crate) struct Place {
     /// Whether its first query begins without a wait.
     at_once: bool,
     ask_by: Option<Instant>,
-    /// Whether others may succeed beside it.
-    shares: bool,
 }
 
 enum Position {
@@ -77,7 +75,6 @@ impl Queues {
             released: false,
             at_once: true,
             ask_by: None,
-            shares: false,
         }
     }
 }
@@ -206,12 +203,6 @@ impl Place {
     #[cfg(feature = "_pool")]
     pub(crate) fn ask_by(&mut self, time: Option<Instant>) {
         self.ask_by = time;
-    }
-
-    /// The waiter does not exclude others like it: when it has succeeded, the next one queries at once.
-    #[cfg(feature = "_pool")]
-    pub(crate) fn share(&mut self) {
-        self.shares = true;
     }
 
     /// Whether it has queried, or a query of its queue that began after it joined was refused.
@@ -362,9 +353,13 @@ impl Place {
         self.leave(Outcome::Granted);
     }
 
+    /// [`granted`](Self::granted) what others may have beside it: the next waiter queries in any case.
+    pub(crate) fn granted_shared(&mut self) {
+        self.leave(Outcome::Shared);
+    }
+
     fn leave(&mut self, outcome: Outcome) {
-        let shares = self.shares;
-        let exclusive = self.queues.exclusive && !shares;
+        let exclusive = self.queues.exclusive && outcome != Outcome::Shared;
         let asked_at = self.asked_at;
         let (released, at_once) = (self.released, self.at_once);
         match std::mem::replace(&mut self.position, Position::Alone) {
@@ -387,14 +382,14 @@ impl Place {
                     let line = name.line(&target);
                     let state = line.remove(number, now, wakes);
                     let left = match outcome {
-                        Outcome::Granted => {
+                        Outcome::Granted | Outcome::Shared => {
                             // Others may have failed to use a release.
                             let failed = line.reach();
                             if exclusive {
                                 line.refused_at = line.refused_at.max(asked_at);
                             }
-                            let passes_on = shares || !exclusive && (!released || failed);
-                            passes_on.then_some(Released(None))
+                            let released = released && outcome != Outcome::Shared;
+                            (!exclusive && (!released || failed)).then_some(Released(None))
                         }
                         Outcome::Unused => match state {
                             State::Called(release) => release,
@@ -428,9 +423,11 @@ impl Place {
     }
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Granted,
+    /// Others like it may be granted the same.
+    Shared,
     Unused,
 }
 

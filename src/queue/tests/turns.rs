@@ -32,9 +32,8 @@ fn waiters_that_share_enter_together() {
     let mut third = join(&queues, PATIENT);
     release(&queues);
     for place in [&mut first, &mut second] {
-        place.share();
         assert_eq!(place.wait(None), RELEASED);
-        place.granted();
+        place.granted_shared();
     }
     // It does not share what it is granted.
     assert_eq!(third.wait(None), RELEASED);
