@@ -3,6 +3,7 @@
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, LockPool};
 
+use crate::behaviour::application_migrations::{Step, Steps};
 use crate::support::Backend;
 use crate::support::backend::MIGRATIONS;
 use crate::support::postgres::Postgres;
@@ -100,4 +101,29 @@ fn waiters_of_a_lock_pool_do_not_block_concurrent_indexes() {
         })
         .expect("free");
     result_of(&waiter).expect("released");
+}
+
+/// `CREATE INDEX CONCURRENTLY` has failed or was interrupted, and `IF NOT EXISTS` is content with what it has left.
+#[test]
+fn invalid_index_of_an_interrupted_migration_is_built_again() {
+    let unique = || {
+        let sql = "CREATE UNIQUE INDEX CONCURRENTLY IF NOT EXISTS \"Counters_n\" ON counters (n)";
+        Steps(vec![Step("1_unique", sql, false)])
+    };
+    let database = Postgres::new();
+    let mut conn = database.connect();
+    let valid = "SELECT count(*) FROM pg_index WHERE indexrelid = to_regclass('\"Counters_n\"') AND indisvalid";
+    let error = diesel_locks::run_migrations(&mut conn, unique()).expect_err("all are 0");
+    assert!(matches!(error, Error::Migration(_)), "{error:?}");
+    assert_eq!(Postgres::number(&mut conn, valid), 0);
+    let error = diesel_locks::run_migrations(&mut conn, unique()).expect_err("all are 0");
+    let is_interrupted = matches!(
+        &error,
+        Error::InterruptedMigration { migration, source: Some(_) } if migration == "1_unique"
+    );
+    assert!(is_interrupted, "{error:?}");
+    Postgres::sql(&mut conn, "UPDATE counters SET n = id");
+    let ran = diesel_locks::run_migrations(&mut conn, unique()).expect("each n once");
+    assert_eq!(ran, ["1"]);
+    assert_eq!(Postgres::number(&mut conn, valid), 1);
 }
