@@ -156,7 +156,8 @@ where
 
 /// [`run_migrations`] on a connection of diesel-async, or on a pooled one (`bb8`, `deadpool`), on any kind of runtime.
 ///
-/// If the future is dropped, the connection becomes unusable, and keeps the lock until it is closed.
+/// If the future is dropped, the statement that is running is cancelled (on SQLite the drop waits for its end), then the lock is
+/// released, and the connection is unusable.
 ///
 /// # Errors
 ///

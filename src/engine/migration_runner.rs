@@ -3,16 +3,16 @@
 
 use std::any::Any;
 
+use diesel::QueryResult;
 use diesel::backend::Backend;
 use diesel::connection::{BoxableConnection, SimpleConnection};
 use diesel::deserialize::FromSqlRow;
-use diesel::dsl::Select;
-use diesel::expression::QueryMetadata;
+use diesel::dsl::sql;
+use diesel::expression::{QueryMetadata, SqlLiteral};
 use diesel::migration::{CREATE_MIGRATIONS_TABLE, MigrationSource};
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::serialize::ToSql;
 use diesel::sql_types::Text;
-use diesel::{QueryDsl, QueryResult};
 
 use crate::Error;
 use crate::engine::dialect::Dialect;
@@ -53,15 +53,6 @@ macro_rules! migration_files {
     };
 }
 pub(crate) use migration_files;
-
-diesel::table! {
-    __diesel_schema_migrations (version) {
-        version -> VarChar,
-        run_on -> Timestamp,
-    }
-}
-
-type Versions = Select<__diesel_schema_migrations::table, __diesel_schema_migrations::version>;
 
 #[derive(Debug, thiserror::Error)]
 #[error("Failed to run {migration} with: {error}")]
@@ -137,15 +128,16 @@ pub(crate) fn not_privileged(privilege: RequiredPrivilege, error: Error) -> Erro
     }
 }
 
-/// The versions in Diesel's table.
-async fn recorded<DB>(conn: &mut impl Link<Db = DB>) -> QueryResult<Vec<String>>
+type Versions = SqlLiteral<Text>;
+
+/// The versions in the table.
+async fn versions<DB>(conn: &mut impl Link<Db = DB>, table: &str) -> QueryResult<Vec<String>>
 where
     DB: Dialect + QueryMetadata<Text>,
     Versions: QueryFragment<DB>,
     String: FromSqlRow<Text, DB>,
 {
-    let versions: Versions =
-        __diesel_schema_migrations::table.select(__diesel_schema_migrations::version);
+    let versions: Versions = sql(&format!("SELECT version FROM {table}"));
     conn.load(versions).await
 }
 
@@ -174,7 +166,7 @@ impl Plan {
         let all = migrations::<DB>();
         let pending: Vec<_> = match records {
             Records::Readable => {
-                let recorded = recorded(conn).await;
+                let recorded = versions(conn, RECORDS).await;
                 let recorded = recorded.map_err(|error| Error::Migration(Box::new(error)))?;
                 let lacks = |file: &&MigrationFile| !recorded.contains(&file.version());
                 let pending: Vec<_> = all.filter(lacks).collect();
@@ -239,20 +231,13 @@ impl Records {
     }
 }
 
-diesel::table! {
-    /// Migrations of the application that may have left a part of themselves when their process ended. Not a table of this crate's
-    /// migrations: `run_migrations` creates it when it is needed.
-    __diesel_locks_begun_migrations (version) {
-        version -> VarChar,
-    }
-}
+/// Migrations of the application that may have left a part of themselves when their process ended. Not a table of this crate's
+/// migrations: `run_migrations` creates it when it is needed.
+const BEGUN: &str = "__diesel_locks_begun_migrations";
 
 /// Creates that table. Deletes what a process has left that ended after the record of its migration.
 const PREPARE_BEGUN: &str = "CREATE TABLE IF NOT EXISTS __diesel_locks_begun_migrations (version VARCHAR(50) PRIMARY KEY NOT NULL); \
      DELETE FROM __diesel_locks_begun_migrations WHERE version IN (SELECT version FROM __diesel_schema_migrations)";
-
-type Begun =
-    Select<__diesel_locks_begun_migrations::table, __diesel_locks_begun_migrations::version>;
 
 const INSERT_RECORD: &str = "INSERT INTO __diesel_schema_migrations (version) VALUES (";
 const INSERT_BEGUN: &str = "INSERT INTO __diesel_locks_begun_migrations (version) VALUES (";
@@ -330,15 +315,6 @@ pub(crate) fn sql_of<DB: Backend>(
     Ok(all)
 }
 
-enum Step {
-    Recorded,
-    Ran,
-    /// It runs outside of a transaction, and perhaps has before.
-    Begun {
-        before: bool,
-    },
-}
-
 /// Runs those that are not recorded. No session does the same: by a lock of the session, or else of [`Dialect::lock_migration`].
 pub(crate) async fn run_application<DB>(
     conn: &mut impl Link<Db = DB>,
@@ -347,15 +323,14 @@ pub(crate) async fn run_application<DB>(
 where
     DB: Dialect + QueryMetadata<Text>,
     Versions: QueryFragment<DB>,
-    Begun: QueryFragment<DB>,
     String: FromSqlRow<Text, DB>,
     str: ToSql<Text, DB>,
 {
-    let mut known = recorded(conn).await;
+    let mut known = versions(conn, RECORDS).await;
     if known.is_err() {
         // `migrate` may have found its records in another schema.
         run_part(conn, RECORDS, CREATE_MIGRATIONS_TABLE).await?;
-        known = recorded(conn).await;
+        known = versions(conn, RECORDS).await;
     }
     let known = known?;
     let mut ran = Vec::new();
@@ -373,7 +348,6 @@ impl SqlMigration {
     where
         DB: Dialect + QueryMetadata<Text>,
         Versions: QueryFragment<DB>,
-        Begun: QueryFragment<DB>,
         String: FromSqlRow<Text, DB>,
         str: ToSql<Text, DB>,
     {
@@ -386,12 +360,13 @@ impl SqlMigration {
             run_part(conn, &self.name, PREPARE_BEGUN).await?;
         }
         DB::begin_migration(conn).await?;
-        let step = self.step(conn, may_leave_part).await;
-        let before = match link::end(conn, step).await? {
-            Step::Recorded => return Ok(false),
-            Step::Ran => return Ok(true),
-            Step::Begun { before } => before,
+        let begun = self.begin(conn, may_leave_part).await;
+        let Some(before) = link::end(conn, begun).await? else {
+            return Ok(false);
         };
+        if self.in_transaction {
+            return Ok(true);
+        }
         if before {
             DB::clear_interrupted(conn, &self.batches.join(" ")).await?;
         }
@@ -409,28 +384,25 @@ impl SqlMigration {
         Ok(true)
     }
 
-    /// In a transaction. Of a migration that runs outside of one, only the beginning.
-    async fn step<DB>(
+    /// In a transaction, the whole migration unless it runs outside of one. Returns whether it has begun before, or `None` if it is
+    /// recorded.
+    async fn begin<DB>(
         &self,
         conn: &mut impl Link<Db = DB>,
         may_leave_part: bool,
-    ) -> Result<Step, Error>
+    ) -> Result<Option<bool>, Error>
     where
         DB: Dialect + QueryMetadata<Text>,
         Versions: QueryFragment<DB>,
-        Begun: QueryFragment<DB>,
         String: FromSqlRow<Text, DB>,
         str: ToSql<Text, DB>,
     {
-        if recorded(conn).await?.contains(&self.version) {
-            return Ok(Step::Recorded);
+        if versions(conn, RECORDS).await?.contains(&self.version) {
+            return Ok(None);
         }
         let mut before = false;
         if may_leave_part {
-            let begun: Begun = __diesel_locks_begun_migrations::table
-                .select(__diesel_locks_begun_migrations::version);
-            let begun: Vec<String> = conn.load(begun).await?;
-            before = begun.contains(&self.version);
+            before = versions(conn, BEGUN).await?.contains(&self.version);
             if before && self.in_transaction {
                 return Err(self.interrupted(None));
             }
@@ -439,13 +411,12 @@ impl SqlMigration {
                 conn.execute(Change(INSERT_BEGUN, &self.version)).await?;
             }
         }
-        if !self.in_transaction {
-            return Ok(Step::Begun { before });
+        if self.in_transaction {
+            let ran = self.send(conn).await;
+            ran.map_err(|error| failed(&self.name, error))?;
+            self.record(conn, may_leave_part).await?;
         }
-        let ran = self.send(conn).await;
-        ran.map_err(|error| failed(&self.name, error))?;
-        self.record(conn, may_leave_part).await?;
-        Ok(Step::Ran)
+        Ok(Some(before))
     }
 
     async fn send(&self, conn: &mut impl Link) -> QueryResult<()> {

@@ -38,7 +38,7 @@ fn migrations_of_postgres_are_frozen() {
     let digests = [
         0x7a73_703b_eda2_f181,
         0xa29e_3998_a077_67f8,
-        0x0bbe_7150_1b9b_d6b6,
+        0x2fb3_02bc_0682_a490,
         0x65ac_86d9_4988_f53a,
         0x30ba_a652_4176_633c,
         0x0892_f63d_6746_e605,
@@ -52,7 +52,7 @@ fn migrations_of_mysql_are_frozen() {
     let digests = [
         0xa7a1_79a9_47ea_0932,
         0xf80f_e523_35d2_e01c,
-        0xeebc_9b4b_8146_881b,
+        0x5dcd_ee20_1941_3b5f,
         0xfd4f_364d_12a2_bcf2,
         0xb483_600e_a3d3_ae53,
         0xdcbb_0684_53fd_ca16,
@@ -66,7 +66,7 @@ fn migrations_of_sqlite_are_frozen() {
     let digests = [
         0x2890_8d1a_3544_94ac,
         0x1942_e266_b347_4a3b,
-        0x6f16_68ae_ebaa_0771,
+        0x8403_c96d_7d6d_3817,
         0x7962_de26_fd68_cc8d,
         0x8064_7afb_d518_14de,
         0x0892_f63d_6746_e605,

@@ -3,11 +3,9 @@
 
 use std::time::Duration;
 
-use diesel::QueryResult;
 use diesel::dsl::select;
 use diesel::pg::Pg;
-use diesel::sql_types::{Array, BigInt, Bool, Nullable, Text};
-use uuid::Uuid;
+use diesel::sql_types::{Array, BigInt, Bool, Integer, Nullable, Text};
 
 use crate::Error;
 use crate::engine::dialect::Dialect;
@@ -65,7 +63,7 @@ impl Dialect for Pg {
     /// Through a pooler in transaction mode the next transaction may be one of another session.
     async fn begin_migration(conn: &mut impl Link<Db = Self>) -> Result<(), Error> {
         begin(conn, &sql::BEGIN).await?;
-        match conn.get_result(HoldsLock { key: LOCK_KEY }).await {
+        match conn.get_result(HoldsLock {}).await {
             Ok(true) => Ok(()),
             holds => {
                 let error = holds.map_or_else(Error::from, |_: bool| Error::TransactionPooler);
@@ -102,28 +100,16 @@ statement! {
          WHERE f.proname LIKE 'diesel\\_locks\\_%' AND pg_function_is_visible(f.oid)"
     }
 
-    /// Locks and returns `true` if no other session has the lock. Returns NULL, and does not lock, if the session has not the
-    /// expected mark: that of another client, through a pooler. CASE sets the mark first.
-    TryLock<'a> { expected: &'a str, mark: &'a str, key: i64 } -> Nullable<Bool>,
+    /// Locks and returns `true` if no other session has the lock. Returns NULL, and does not lock, in another session than this, or
+    /// if it has the lock already, by another client of a pooler.
+    TryLock { session: i32 } -> Nullable<Bool>,
     |self| {
-        "SELECT CASE WHEN coalesce(current_setting('diesel_locks.migrator', true), '') = ", Text = self.expected;
-        " THEN CASE WHEN set_config('diesel_locks.migrator', ", Text = self.mark;
-        ", false) IS NOT NULL THEN pg_try_advisory_lock(", BigInt = &self.key; ") END END"
+        "SELECT CASE WHEN pg_backend_pid() = ", Integer = &self.session; " AND NOT "; {HOLDS_LOCK}, BigInt = &LOCK_KEY;
+        ") THEN pg_try_advisory_lock(", BigInt = &LOCK_KEY; ") END"
     }
 
-    HoldsLock { key: i64 } -> Bool,
-    |self| {
-        "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND granted \
-         AND pid = pg_backend_pid() AND objsubid = 1 AND (classid::bigint << 32) | objid::bigint = ", BigInt = &self.key; ")"
-    }
-
-    /// Returns `true` if the session with this mark had the lock.
-    Unlock<'a> { mark: &'a str, key: i64 } -> Nullable<Bool>,
-    |self| {
-        "SELECT CASE WHEN current_setting('diesel_locks.migrator', true) = ", Text = self.mark;
-        " THEN CASE WHEN set_config('diesel_locks.migrator', '', false) IS NOT NULL THEN pg_advisory_unlock(",
-        BigInt = &self.key; ") END END"
-    }
+    HoldsLock {} -> Bool,
+    |self| { "SELECT "; {HOLDS_LOCK}, BigInt = &LOCK_KEY; ")" }
 
     /// The indexes of these names that can't be used, as DROP INDEX names them.
     InvalidIndexes { words: Vec<String> } -> Text,
@@ -165,6 +151,10 @@ pub(crate) async fn migrate(conn: &mut impl Link<Db = Pg>) -> Result<Vec<String>
 /// Not that of `migrate`, which waits.
 const LOCK_KEY: i64 = i64::from_be_bytes(*b"diesel-m");
 
+/// Followed by the key.
+const HOLDS_LOCK: &str = "EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND granted \
+    AND pid = pg_backend_pid() AND objsubid = 1 AND (classid::bigint << 32) | objid::bigint = ";
+
 const LONGEST_PAUSE: Duration = Duration::from_millis(80);
 
 /// Asks for the lock again and again: a session that waits for it has a snapshot, for whose end `CREATE INDEX CONCURRENTLY`
@@ -173,22 +163,13 @@ pub(crate) async fn run_all(
     conn: &mut impl Link<Db = Pg>,
     application: &[SqlMigration],
 ) -> Result<Vec<String>, Error> {
-    let mark = Uuid::new_v4().to_string();
-    let (mark, key) = (mark.as_str(), LOCK_KEY);
-    let mut expected = "";
+    let session: i32 = conn.get_result(select(sql::pg_backend_pid())).await?;
     loop {
-        let try_lock = TryLock {
-            expected,
-            mark,
-            key,
-        };
-        match conn.get_result(try_lock).await? {
+        match conn.get_result(TryLock { session }).await? {
             Some(true) => break,
-            Some(false) => {}
+            Some(false) => rt::pause(jittered(LONGEST_PAUSE)).await,
             None => return Err(Error::TransactionPooler),
         }
-        expected = mark;
-        rt::pause(jittered(LONGEST_PAUSE)).await;
     }
     let ran = caught(async {
         let mut ran = migrate(conn).await?;
@@ -197,11 +178,13 @@ pub(crate) async fn run_all(
     });
     let ran = ran.await;
     let ran = depth::break_if_panicked(conn.status(), ran);
-    let unlocked: QueryResult<Option<bool>> = conn.get_result(Unlock { mark, key }).await;
+    let unlocked = conn.get_result(select(sql::pg_advisory_unlock(LOCK_KEY)));
+    let unlocked = unlocked.await;
     let ran = ran?;
-    match unlocked? {
-        Some(true) => Ok(ran),
-        Some(false) | None => Err(Error::TransactionPooler),
+    if unlocked? {
+        Ok(ran)
+    } else {
+        Err(Error::TransactionPooler)
     }
 }
 

@@ -27,7 +27,9 @@ extern "SQL" {
     /// Returns `locked`, `held`, or the isolation level if it is unsuitable.
     fn diesel_locks_try_acquire(object_ids: Array<Text>, keep: Bool) -> Text;
     fn version() -> Text;
+    fn pg_backend_pid() -> Integer;
     fn pg_advisory_xact_lock(key: BigInt);
+    fn pg_advisory_unlock(key: BigInt) -> Bool;
     fn pg_try_advisory_xact_lock(class: Integer, key: Integer) -> Bool;
 }
 

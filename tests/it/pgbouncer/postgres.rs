@@ -282,7 +282,8 @@ fn migrations_in_several_sessions_are_refused() {
     begin(&mut other);
     Scarce::number(&mut other, "SELECT 1");
     roll_back(&mut taker);
-    let error = diesel_locks::run_migrations(&mut taker, steps()).expect_err("a foreign mark");
+    let error =
+        diesel_locks::run_migrations(&mut taker, steps()).expect_err("another has the lock there");
     assert!(matches!(error, Error::TransactionPooler), "{error:?}");
     roll_back(&mut other);
 }
