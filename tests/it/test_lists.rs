@@ -20,13 +20,14 @@ macro_rules! owner_tests {
     ($backend:ident) => {
         crate::connection_tests!($backend);
         crate::input_tests!($backend);
-        mod killed_replicas {
+        mod replicas {
             use super::$backend;
             use crate::behaviour as bodies;
 
             crate::backend_tests!($backend:
                 application_migrations::{
                     replicas_killed_at_each_statement_get_to_the_end,
+                    list_is_read_again_under_the_lock,
                 },
             );
         }

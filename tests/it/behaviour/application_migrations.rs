@@ -129,6 +129,28 @@ pub(crate) fn four_replicas_run_each_migration_once<B: Backend>() {
     assert!(ran.is_empty(), "{ran:?}");
 }
 
+/// Another replica runs all before this one has the lock.
+pub(crate) fn list_is_read_again_under_the_lock<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let mut other = Some(database.connect());
+    conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+        if let InstrumentationEvent::StartQuery { query, .. } = event {
+            let query = query.to_string();
+            let locks = ["pg_try_advisory_lock", "GET_LOCK", "BEGIN IMMEDIATE"];
+            if locks.iter().any(|lock| query.contains(lock))
+                && let Some(mut other) = other.take()
+            {
+                let ran = diesel_locks::run_migrations(&mut other, steps::<B>());
+                assert_eq!(ran.expect("the lock is free").len(), 4);
+            }
+        }
+    });
+    let ran = diesel_locks::run_migrations(&mut conn, steps::<B>()).expect("nothing to do");
+    assert!(ran.is_empty(), "{ran:?}");
+    assert_ran_once::<B>(&mut conn);
+}
+
 /// What ran is returned in the order of the versions. With nothing to do it writes nothing.
 pub(crate) fn migrations_run_in_order_and_only_if_pending<B: Backend>() {
     let database = B::empty();
