@@ -130,7 +130,8 @@ pub fn migrate_async<C: AsEngine<true>>(
 /// completed or undone by hand. With one such statement in a migration there is the least to repair.
 ///
 /// With `run_in_transaction = false` the migration is run again after an interruption. Write it so that it can run twice (`IF NOT
-/// EXISTS`). On PostgreSQL an index that it names and that is not valid is dropped first, as `CREATE INDEX CONCURRENTLY` leaves one.
+/// EXISTS`). On PostgreSQL an index that it names and that is not valid is dropped first, as `CREATE INDEX CONCURRENTLY` leaves one:
+/// give the index a name.
 ///
 /// Migrations that wait to be completed are in the table `__diesel_locks_begun_migrations`, which is created when it is needed.
 ///
