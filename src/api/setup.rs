@@ -109,9 +109,8 @@ pub fn migrate_async<C: AsEngine<true>>(
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Call it when each replica starts, in place of `run_pending_migrations`. One replica runs the migrations. The others wait without
-/// limit, then read the records again, and find nothing to do. The migrations of the application run in the order of their versions,
-/// after those of this crate, and are recorded in Diesel's table `__diesel_schema_migrations`.
+/// Call it when each replica starts, in place of `run_pending_migrations`. One replica runs the migrations, in the order of their
+/// versions. The others wait without limit, then read the records in `__diesel_schema_migrations` again, and find nothing to do.
 ///
 /// The lock is one of the session: an advisory lock on PostgreSQL, `GET_LOCK` on MySQL and MariaDB. The server releases it when the
 /// process ends, after the statement that was running. On SQLite each migration in a transaction locks the database, and each other
@@ -133,7 +132,7 @@ pub fn migrate_async<C: AsEngine<true>>(
 /// EXISTS`). On PostgreSQL an index that it names and that is not valid is dropped first, as `CREATE INDEX CONCURRENTLY` leaves one:
 /// give the index a name.
 ///
-/// Migrations that wait to be completed are in the table `__diesel_locks_begun_migrations`, which is created when it is needed.
+/// Interrupted migrations are in the table `__diesel_locks_begun_migrations`, which is created when it is needed.
 ///
 /// # Errors
 ///

@@ -315,131 +315,115 @@ pub(crate) fn sql_of<DB: Backend>(
     Ok(all)
 }
 
-/// Runs those that are not recorded. No session does the same: by a lock of the session, or else of [`Dialect::lock_migration`].
-pub(crate) async fn run_application<DB>(
-    conn: &mut impl Link<Db = DB>,
-    application: &[SqlMigration],
-) -> Result<Vec<String>, Error>
+/// Runs the application's migrations on a connection.
+pub(crate) struct Runner<'c, L>(pub(crate) &'c mut L);
+
+impl<DB, L> Runner<'_, L>
 where
     DB: Dialect + QueryMetadata<Text>,
+    L: Link<Db = DB>,
     Versions: QueryFragment<DB>,
     String: FromSqlRow<Text, DB>,
     str: ToSql<Text, DB>,
 {
-    let mut known = versions(conn, RECORDS).await;
-    if known.is_err() {
-        // `migrate` may have found its records in another schema.
-        run_part(conn, RECORDS, CREATE_MIGRATIONS_TABLE).await?;
-        known = versions(conn, RECORDS).await;
-    }
-    let known = known?;
-    let mut ran = Vec::new();
-    for migration in application {
-        if !known.contains(&migration.version) && migration.run(conn).await? {
-            ran.push(migration.version.clone());
+    /// Runs those that are not recorded. No session does the same: by a lock of the session, or else of [`Dialect::lock_migration`].
+    pub(crate) async fn run_all(&mut self, all: &[SqlMigration]) -> Result<Vec<String>, Error> {
+        let mut known = versions(self.0, RECORDS).await;
+        if known.is_err() {
+            // `migrate` may have found its records in another schema.
+            run_part(self.0, RECORDS, CREATE_MIGRATIONS_TABLE).await?;
+            known = versions(self.0, RECORDS).await;
         }
+        let known = known?;
+        let mut ran = Vec::new();
+        for migration in all {
+            if !known.contains(&migration.version) && self.run(migration).await? {
+                ran.push(migration.version.clone());
+            }
+        }
+        Ok(ran)
     }
-    Ok(ran)
-}
 
-impl SqlMigration {
     /// Returns `false` if it is recorded.
-    async fn run<DB>(&self, conn: &mut impl Link<Db = DB>) -> Result<bool, Error>
-    where
-        DB: Dialect + QueryMetadata<Text>,
-        Versions: QueryFragment<DB>,
-        String: FromSqlRow<Text, DB>,
-        str: ToSql<Text, DB>,
-    {
-        let mut lock = None;
-        if !self.in_transaction {
-            lock = DB::lock_migration(conn).await?;
+    async fn run(&mut self, migration: &SqlMigration) -> Result<bool, Error> {
+        let _lock = if migration.in_transaction {
+            None
+        } else {
+            DB::lock_migration(self.0).await?
+        };
+        if migration.may_leave_part::<DB>() {
+            run_part(self.0, &migration.name, PREPARE_BEGUN).await?;
         }
-        let may_leave_part = DB::COMMITS_DDL || !self.in_transaction;
-        if may_leave_part {
-            run_part(conn, &self.name, PREPARE_BEGUN).await?;
-        }
-        DB::begin_migration(conn).await?;
-        let begun = self.begin(conn, may_leave_part).await;
-        let Some(before) = link::end(conn, begun).await? else {
+        DB::begin_migration(self.0).await?;
+        let begun = self.begin(migration).await;
+        let Some(before) = link::end(self.0, begun).await? else {
             return Ok(false);
         };
-        if self.in_transaction {
+        if migration.in_transaction {
             return Ok(true);
         }
         if before {
-            DB::clear_interrupted(conn, &self.batches.join(" ")).await?;
+            DB::clear_interrupted(self.0, &migration.batches.join(" ")).await?;
         }
-        if let Err(error) = self.send(conn).await {
+        if let Err(error) = self.send(migration).await {
             return Err(if before {
-                self.interrupted(Some(error))
+                migration.interrupted(Some(error))
             } else {
-                failed(&self.name, error)
+                failed(&migration.name, error)
             });
         }
-        DB::begin_migration(conn).await?;
-        let recorded = self.record(conn, true).await;
-        link::end(conn, recorded).await?;
-        drop(lock);
+        DB::begin_migration(self.0).await?;
+        let recorded = self.record(migration).await;
+        link::end(self.0, recorded).await?;
         Ok(true)
     }
 
     /// In a transaction, the whole migration unless it runs outside of one. Returns whether it has begun before, or `None` if it is
     /// recorded.
-    async fn begin<DB>(
-        &self,
-        conn: &mut impl Link<Db = DB>,
-        may_leave_part: bool,
-    ) -> Result<Option<bool>, Error>
-    where
-        DB: Dialect + QueryMetadata<Text>,
-        Versions: QueryFragment<DB>,
-        String: FromSqlRow<Text, DB>,
-        str: ToSql<Text, DB>,
-    {
-        if versions(conn, RECORDS).await?.contains(&self.version) {
+    async fn begin(&mut self, migration: &SqlMigration) -> Result<Option<bool>, Error> {
+        let version = &migration.version;
+        if versions(self.0, RECORDS).await?.contains(version) {
             return Ok(None);
         }
         let mut before = false;
-        if may_leave_part {
-            before = versions(conn, BEGUN).await?.contains(&self.version);
-            if before && self.in_transaction {
-                return Err(self.interrupted(None));
+        if migration.may_leave_part::<DB>() {
+            before = versions(self.0, BEGUN).await?.contains(version);
+            if before && migration.in_transaction {
+                return Err(migration.interrupted(None));
             }
             if !before {
                 // Committed by the first statement that commits the transaction, and else rolled back with it.
-                conn.execute(Change(INSERT_BEGUN, &self.version)).await?;
+                self.0.execute(Change(INSERT_BEGUN, version)).await?;
             }
         }
-        if self.in_transaction {
-            let ran = self.send(conn).await;
-            ran.map_err(|error| failed(&self.name, error))?;
-            self.record(conn, may_leave_part).await?;
+        if migration.in_transaction {
+            let ran = self.send(migration).await;
+            ran.map_err(|error| failed(&migration.name, error))?;
+            self.record(migration).await?;
         }
         Ok(Some(before))
     }
 
-    async fn send(&self, conn: &mut impl Link) -> QueryResult<()> {
-        for sql in &self.batches {
-            conn.batch(sql).await?;
+    async fn send(&mut self, migration: &SqlMigration) -> QueryResult<()> {
+        for sql in &migration.batches {
+            self.0.batch(sql).await?;
         }
         Ok(())
     }
 
-    async fn record<DB>(
-        &self,
-        conn: &mut impl Link<Db = DB>,
-        may_leave_part: bool,
-    ) -> Result<(), Error>
-    where
-        DB: Dialect,
-        str: ToSql<Text, DB>,
-    {
-        conn.execute(Change(INSERT_RECORD, &self.version)).await?;
-        if may_leave_part {
-            conn.execute(Change(DELETE_BEGUN, &self.version)).await?;
+    async fn record(&mut self, migration: &SqlMigration) -> Result<(), Error> {
+        let version = &migration.version;
+        self.0.execute(Change(INSERT_RECORD, version)).await?;
+        if migration.may_leave_part::<DB>() {
+            self.0.execute(Change(DELETE_BEGUN, version)).await?;
         }
         Ok(())
+    }
+}
+
+impl SqlMigration {
+    fn may_leave_part<DB: Dialect>(&self) -> bool {
+        DB::COMMITS_DDL || !self.in_transaction
     }
 
     fn interrupted(&self, source: Option<diesel::result::Error>) -> Error {

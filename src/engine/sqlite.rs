@@ -14,7 +14,7 @@ use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use crate::engine::dialect::Dialect;
 use crate::engine::migration_runner::{
-    MigrationFile, Plan, Records, SqlMigration, migration_files, run_application,
+    MigrationFile, Plan, Records, Runner, SqlMigration, migration_files,
 };
 use crate::engine::sequence_queries::{
     DrawRequest, SequenceRow, Upsert, assert_exhausted, last_drawn, list_sequences,
@@ -175,7 +175,7 @@ impl<C: Link<Db = Sqlite>> Engine for SqliteEngine<'_, C> {
         let before: i32 = self.0.get_result(BusyTimeout {}).await?;
         let longer = before.max(MIGRATION_BUSY_TIMEOUT);
         self.0.batch(&set_busy_timeout(longer)).await?;
-        let applied = caught(run_application(self.0, application)).await;
+        let applied = caught(Runner(self.0).run_all(application)).await;
         let restored = self.0.batch(&set_busy_timeout(before)).await;
         let applied = depth::break_if_panicked(self.0.status(), applied);
         ran.extend(applied?);

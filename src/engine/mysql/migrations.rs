@@ -8,7 +8,7 @@ use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 use crate::Error;
 use crate::engine::dialect::Dialect;
 use crate::engine::migration_runner::{
-    self, MigrationFile, Plan, Records, SqlMigration, migration_files, run_application,
+    self, MigrationFile, Plan, Records, Runner, SqlMigration, migration_files,
 };
 use crate::engine::mysql::MysqlEngine;
 use crate::engine::mysql::galera::Cluster;
@@ -150,7 +150,7 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     async fn run_locked(&mut self, application: &[SqlMigration]) -> Result<Vec<String>, Error> {
         // Counts its own lock of this name.
         let mut ran = self.run_own_migrations().await?;
-        ran.extend(run_application(self.0, application).await?);
+        ran.extend(Runner(self.0).run_all(application).await?);
         Ok(ran)
     }
 

@@ -10,7 +10,7 @@ use diesel::sql_types::{Array, BigInt, Bool, Integer, Nullable, Text};
 use crate::Error;
 use crate::engine::dialect::Dialect;
 use crate::engine::migration_runner::{
-    self, MigrationFile, Plan, Records, SqlMigration, migration_files, run_application,
+    self, MigrationFile, Plan, Records, Runner, SqlMigration, migration_files,
 };
 use crate::engine::postgres::{begin, sql};
 use crate::error::classify::RequiredPrivilege;
@@ -173,7 +173,7 @@ pub(crate) async fn run_all(
     }
     let ran = caught(async {
         let mut ran = migrate(conn).await?;
-        ran.extend(run_application(conn, application).await?);
+        ran.extend(Runner(conn).run_all(application).await?);
         Ok::<_, Error>(ran)
     });
     let ran = ran.await;
