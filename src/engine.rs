@@ -139,6 +139,12 @@ pub trait Engine: SemaphoreBackend {
 
     async fn lock_in_transaction(&mut self, request: &Request) -> Result<LockOutcome, Error>;
 
+    /// Has sessions that hold nothing not acquire the shared locks of these objects for a moment, if others hold them. Outside a
+    /// transaction, before another attempt to acquire the exclusive locks. Does nothing on engines without shared locks.
+    async fn want_exclusive(&mut self, _: &Request) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Deletes kept rows that are not locked, in short transactions; returns how many were deleted.
     async fn purge_unlocked(&mut self) -> Result<usize, Error>;
 

@@ -3,7 +3,6 @@
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use crate::Error;
 use crate::acts::cancel_guard::{CancelGuard, unless_dropped};
 use crate::acts::closures::Work;
 use crate::acts::events;
@@ -11,9 +10,10 @@ use crate::acts::transaction::{self, TransactionFailure, begin_savepoint, outsid
 use crate::acts::waiting::answer_in_time;
 use crate::engine::ending::roll_back;
 use crate::engine::{Engine, HasEngine};
-use crate::link::depth::depth;
+use crate::link::depth::{SharedLocks, depth};
 use crate::rt::LATEST_ANSWER;
 use crate::values::lock_request::{LockOutcome, Request};
+use crate::{Error, ObjectId};
 
 pub(crate) async fn lock(
     engine: &mut dyn Engine,
@@ -46,7 +46,7 @@ async fn in_time(
                 return begin(engine, request).await;
             }
             engine.assert_open().await?;
-            engine.lock_in_transaction(request).await
+            lock_in_transaction(engine, request).await
         });
         answer_in_time(in_process, request.wait, request.started, silence, work).await
     };
@@ -88,7 +88,7 @@ where
         return Ok(None);
     }
     let acquired = Instant::now();
-    let result = transaction::run_begun(conn, work, || {
+    let result = transaction::run_begun(conn, &request.shared, work, || {
         events::record_locks_released(request, acquired.elapsed());
     });
     result.await.map(Some)
@@ -104,11 +104,29 @@ pub(crate) async fn begin(
         return engine.begin_with_locks(request).await;
     }
     begin_savepoint(engine).await?;
-    let outcome = engine.lock_in_transaction(request).await;
+    let outcome = lock_in_transaction(engine, request).await;
     if !matches!(outcome, Ok(LockOutcome::Acquired)) {
         roll_back(engine).await;
     }
     outcome
+}
+
+async fn lock_in_transaction(
+    engine: &mut dyn Engine,
+    request: &Request,
+) -> Result<LockOutcome, Error> {
+    let upgrade = |id: &&ObjectId| SharedLocks::contains(engine.status(), id);
+    if let Some(id) = request.exclusive().find(upgrade) {
+        return Err(Error::LockUpgrade {
+            resource: request.resource(),
+            id: id.to_string(),
+        });
+    }
+    let outcome = engine.lock_in_transaction(request).await?;
+    if outcome.is_acquired() {
+        SharedLocks::add(engine.status(), &request.shared);
+    }
+    Ok(outcome)
 }
 
 pub(crate) async fn purge(engine: &mut dyn Engine) -> Result<usize, Error> {

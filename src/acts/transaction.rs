@@ -8,15 +8,16 @@ use crate::acts::closures::{RepeatedWork, Work};
 use crate::engine::ending::{aborted, commit_error, roll_back, roll_back_from};
 use crate::engine::{Engine, HasEngine};
 use crate::link::depth::{
-    RunningClosure, StartedMark, counted, depth, ended_in_closure, mark_broken,
+    RunningClosure, SharedLocks, StartedMark, counted, depth, ended_in_closure, mark_broken,
 };
 use crate::rt::caught;
-use crate::{Error, IsolationLevel, TransactionOptions};
+use crate::{Error, IsolationLevel, ObjectId, TransactionOptions};
 
-/// Runs the closure in the open transaction or savepoint, and commits it or rolls it back. Calls `ended` after its end, also
-/// when the closure panics.
+/// Runs the closure in the open transaction or savepoint, which has acquired these shared locks, and commits it or rolls it back.
+/// Calls `ended` after its end, also when the closure panics.
 pub(crate) async fn commit_or_rollback<C, T, E, F>(
     conn: &mut C,
+    shared: &[ObjectId],
     work: F,
     ended: impl FnOnce(),
 ) -> Result<T, E>
@@ -25,13 +26,14 @@ where
     for<'r> F: Work<&'r mut C, Result<T, E>>,
     E: From<Error>,
 {
-    let result = run_begun(conn, work, ended).await;
+    let result = run_begun(conn, shared, work, ended).await;
     result.map_err(TransactionFailure::into_error)
 }
 
 /// [`commit_or_rollback`], with what failed.
 pub(crate) async fn run_begun<C, T, E, F>(
     conn: &mut C,
+    shared: &[ObjectId],
     work: F,
     ended: impl FnOnce(),
 ) -> Result<T, TransactionFailure<E>>
@@ -39,7 +41,7 @@ where
     C: HasEngine,
     for<'r> F: Work<&'r mut C, Result<T, E>>,
 {
-    let open = OpenTransaction::of(&mut *C::engine(conn)?, READ_COMMITTED)?;
+    let open = OpenTransaction::of(&mut *C::engine(conn)?, READ_COMMITTED, shared)?;
     let outcome = caught(async { work(&mut *conn).await }).await;
     let result = open.end(conn, outcome).await;
     ended();
@@ -68,7 +70,7 @@ where
     let begun = async {
         let mut engine = C::engine(conn)?;
         let has_changed_session = engine.begin(transaction).await?;
-        let open = OpenTransaction::of(&mut *engine, transaction.isolation)?;
+        let open = OpenTransaction::of(&mut *engine, transaction.isolation, &[])?;
         Ok::<_, Error>((has_changed_session, open))
     };
     let (has_changed_session, open) = begun.await?;
@@ -110,13 +112,18 @@ impl<E: From<Error>> TransactionFailure<E> {
 struct OpenTransaction {
     inside: u32,
     _mark: Option<StartedMark>,
+    _shared: Option<SharedLocks>,
     _closure: RunningClosure,
 }
 
 impl OpenTransaction {
-    /// The innermost transaction. `level` is the isolation level that this crate has set for it, if any; it is ignored in a
-    /// savepoint.
-    fn of(engine: &mut dyn Engine, level: Option<IsolationLevel>) -> Result<Self, Error> {
+    /// The innermost transaction. `level` is the isolation level that this crate has set for it, if any, `shared` the shared locks
+    /// with which it begins; both are ignored in a savepoint.
+    fn of(
+        engine: &mut dyn Engine,
+        level: Option<IsolationLevel>,
+        shared: &[ObjectId],
+    ) -> Result<Self, Error> {
         let inside = counted(engine.status())?;
         if inside == 0 {
             // A wrapper that has begun the transaction on another connection than the one that it returns now.
@@ -127,6 +134,7 @@ impl OpenTransaction {
         Ok(Self {
             inside,
             _mark: is_outermost.then(|| engine.mark_isolation(level)).flatten(),
+            _shared: is_outermost.then(|| SharedLocks::enter(engine.status(), shared)),
             _closure: RunningClosure::enter(engine.status(), inside),
         })
     }

@@ -7,7 +7,8 @@ use crate::values::lock_request::{LockOutcome, Request};
 use crate::{Error, LockRequest};
 
 pair! {
-    /// Locks objects of the application exclusively, for one transaction. The objects need not exist in any table.
+    /// Locks objects of the application for one transaction, exclusively or [shared](crate::LockRequest::shared). The objects need
+    /// not exist in any table.
     ///
     /// ```
     /// use diesel::prelude::*;

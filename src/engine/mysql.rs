@@ -23,7 +23,7 @@ use diesel::prelude::QueryDsl;
 use crate::engine::migration_runner::SqlMigration;
 use crate::engine::mysql::execute::assert_read;
 use crate::engine::mysql::galera::{ONE_WRITER, unless_galera};
-use crate::engine::mysql::object_lock_sql::DeleteUnlocked;
+use crate::engine::mysql::object_lock_sql::{DeleteUnlocked, DeleteUnwanted};
 use crate::engine::sequence_queries::{DrawRequest, SequenceRow, list_sequences};
 use crate::engine::tables::{diesel_locks_sequences, in_range};
 use crate::engine::{Engine, ending, has_engine};
@@ -167,12 +167,24 @@ impl<C: Link<Db = Mysql>> Engine for MysqlEngine<'_, C> {
         unless_galera!(self, lock_on_server, lock_on_galera, request)
     }
 
+    async fn want_exclusive(&mut self, request: &Request) -> Result<(), Error> {
+        // A shared lock is exclusive on Galera.
+        if self.is_galera().await? {
+            return Ok(());
+        }
+        self.want_on_server(request).await
+    }
+
     async fn purge_unlocked(&mut self) -> Result<usize, Error> {
         let mut purged = 0;
         loop {
             self.begin_by(&sql::BEGIN).await?;
-            let delete = DeleteUnlocked { limit: PURGE_BATCH };
-            let removed = self.execute(delete).await;
+            let removed = async {
+                self.execute(DeleteUnwanted {}).await?;
+                let delete = DeleteUnlocked { limit: PURGE_BATCH };
+                self.execute(delete).await
+            };
+            let removed = removed.await;
             match self.end_or_restart(removed).await? {
                 None => {}
                 Some(0) => return Ok(purged),

@@ -7,6 +7,7 @@ mod slot_sql;
 mod slots;
 mod sql;
 
+use std::mem;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,17 +15,19 @@ use async_trait::async_trait;
 use diesel::QueryResult;
 use diesel::connection::TransactionManagerStatus;
 use diesel::pg::Pg;
-use diesel::prelude::QueryDsl;
+use diesel::prelude::{ExpressionMethods, QueryDsl};
 use diesel::result::DatabaseErrorKind;
+use diesel::upsert::excluded;
 
 use crate::engine::migration_runner::SqlMigration;
 use crate::engine::postgres::protection::ensure_visible;
-use crate::engine::postgres::sql::ids;
+use crate::engine::postgres::sql::texts;
 use crate::engine::sequence_queries::{
     DrawRequest, SequenceRow, Upsert, assert_exhausted, last_drawn, list_sequences,
 };
 use crate::engine::tables::{
-    Named, OBJECTS, SEQUENCES, diesel_locks_sequences as sequences, in_range, protected,
+    Named, OBJECTS, SEQUENCES, diesel_locks_sequences as sequences, diesel_locks_wanted as wanted,
+    in_range, protected,
 };
 use crate::engine::{Engine, ending, has_engine};
 use crate::error::classify::{ErrorClass, classify};
@@ -38,6 +41,10 @@ use crate::{Error, Sequence, TransactionOptions, Wait};
 
 /// The rows that one transaction of a purge deletes. Each takes an entry in the server's lock table, by default of 6400.
 const PURGE_BATCH: i64 = 100;
+
+/// How often a request creates the rows of its shared locks, which may be purged again before they are locked. More often
+/// only if row-level security hides them.
+const MAX_CREATIONS: u32 = 100;
 
 pub(crate) struct PostgresEngine<'c, C>(pub(crate) &'c mut C);
 
@@ -164,13 +171,25 @@ impl<C: Link<Db = Pg>> Engine for PostgresEngine<'_, C> {
         Ok(LockOutcome::Acquired)
     }
 
+    async fn want_exclusive(&mut self, request: &Request) -> Result<(), Error> {
+        let ids: Vec<_> = request.exclusive().map(|id| Named(id.as_str())).collect();
+        let want = diesel::insert_into(wanted::table)
+            .values(sql::shareable(&ids))
+            .into_columns((wanted::id, wanted::until_us))
+            .on_conflict(wanted::id)
+            .do_update()
+            .set(wanted::until_us.eq(excluded(wanted::until_us)));
+        self.0.execute(want).await?;
+        Ok(())
+    }
+
     async fn lock_in_transaction(&mut self, request: &Request) -> Result<LockOutcome, Error> {
         let refusal = match request.wait {
             Wait::Forever => acquire(self.0, request).await,
             Wait::AtMost(_) => acquire_with_timeout(self.0, request).await,
             Wait::No => {
-                let try_acquire = sql::try_acquire(ids(request), request.is_kept());
-                let outcome = try_outcome(request, self.0.load(try_acquire).await);
+                let answers = try_acquire(self.0, request).await;
+                let outcome = try_outcome(request, answers);
                 return outcome.map_err(|error| map_error(request, error));
             }
         };
@@ -228,11 +247,18 @@ impl<C: Link<Db = Pg>> Engine for PostgresEngine<'_, C> {
 
 /// Begins a transaction and waits for the locks. Restarts it after a deadlock: it has not run the closure yet.
 async fn begin_and_acquire(conn: &mut impl Link<Db = Pg>, request: &Request) -> Result<(), Error> {
+    let (mut creates_rows, mut creations) = (false, 0..MAX_CREATIONS);
     loop {
         let time_is_up = request.is_expired();
-        match begin(conn, &sql::begin_and_acquire(request)).await {
+        match begin(conn, &sql::begin_and_acquire(request, creates_rows)).await {
+            // The rows of shared locks are there after its end.
+            Ok(()) if mem::take(&mut creates_rows) => link::end(conn, QueryResult::Ok(())).await?,
             Ok(()) => return Ok(()),
             Err(error) if classify(&error) == ErrorClass::Deadlock => {}
+            Err(error) if has_no_shared_row(&error) => {
+                creations.next().ok_or_else(|| protected(OBJECTS))?;
+                creates_rows = true;
+            }
             Err(error) if is_wait_timeout(request, &error) && !time_is_up => {}
             Err(error) => return Err(map_error(request, error)),
         }
@@ -244,9 +270,17 @@ async fn begin_and_try(
     conn: &mut impl Link<Db = Pg>,
     request: &Request,
 ) -> Result<LockOutcome, Error> {
-    let try_acquire = sql::try_acquire(ids(request), request.is_kept());
+    let (mut creates_rows, mut creations) = (false, 0..MAX_CREATIONS);
     loop {
-        let started = caught(conn.begin_and_load(&sql::BEGIN, &try_acquire)).await;
+        let (ids, keep) = (texts(&request.ids), request.is_kept());
+        let begin = &*sql::BEGIN;
+        let started = if request.shared.is_empty() {
+            caught(conn.begin_and_load(begin, &sql::try_acquire(ids, keep))).await
+        } else {
+            let shared = texts(&request.shared);
+            let acquire = sql::try_acquire_shared(ids, keep, shared, !creates_rows);
+            caught(conn.begin_and_load(begin, &acquire)).await
+        };
         let answers = begun(conn, started).await;
         let is_begun = answers.is_ok();
         let mut tried = answers.and_then(|answers| try_outcome(request, answers));
@@ -255,11 +289,23 @@ async fn begin_and_try(
             tried = tried.and_then(|outcome| rolled_back.map(|()| outcome));
         }
         match tried {
+            // The rows of shared locks are there after its end.
+            Ok(LockOutcome::Acquired) if mem::take(&mut creates_rows) => {
+                link::end(conn, QueryResult::Ok(())).await?;
+            }
             Ok(outcome) => return Ok(outcome),
             Err(error) if classify(&error) == ErrorClass::Deadlock => {}
+            Err(error) if has_no_shared_row(&error) => {
+                creations.next().ok_or_else(|| protected(OBJECTS))?;
+                creates_rows = true;
+            }
             Err(error) => return Err(map_error(request, error)),
         }
     }
+}
+
+fn has_no_shared_row(error: &diesel::result::Error) -> bool {
+    error.to_string().contains(sql::NO_SHARED_ROW)
 }
 
 async fn begin(conn: &mut impl Link<Db = Pg>, batch: &str) -> QueryResult<()> {
@@ -300,6 +346,7 @@ async fn purge_batch(conn: &mut impl Link<Db = Pg>) -> QueryResult<(usize, usize
     let (ids, keys): (Vec<_>, Vec<_>) = free.into_iter().unzip();
     let ids: Vec<_> = ids.iter().map(|id: &String| Named(id)).collect();
     let found = || sql::of_keys(&ids, &keys);
+    conn.execute(diesel::delete(sql::unwanted())).await?;
     let removed = conn.execute(diesel::delete(found())).await?;
     if removed == 0 && !ids.is_empty() {
         // Another purge has deleted them, or row-level security or a trigger protects them.
@@ -321,14 +368,29 @@ fn try_outcome(request: &Request, answers: QueryResult<Vec<String>>) -> QueryRes
 }
 
 async fn acquire(conn: &mut impl Link<Db = Pg>, request: &Request) -> QueryResult<Option<String>> {
-    let kept = request.is_kept();
+    let (keep, shared) = (request.is_kept(), texts(&request.shared));
     match request.ids.as_slice() {
+        ids if !shared.is_empty() => {
+            let acquire = sql::acquire_shared(texts(ids), keep, shared);
+            conn.get_result(acquire).await
+        }
         [id] => {
-            let acquire = sql::diesel_locks_acquire_one(id.as_str(), kept);
+            let acquire = sql::diesel_locks_acquire_one(id.as_str(), keep);
             conn.get_result(diesel::select(acquire)).await
         }
-        _ => conn.get_result(sql::acquire(ids(request), kept)).await,
+        ids => conn.get_result(sql::acquire(texts(ids), keep)).await,
     }
+}
+
+/// In an open transaction.
+async fn try_acquire(conn: &mut impl Link<Db = Pg>, request: &Request) -> QueryResult<Vec<String>> {
+    let (ids, keep) = (texts(&request.ids), request.is_kept());
+    if request.shared.is_empty() {
+        return conn.load(sql::try_acquire(ids, keep)).await;
+    }
+    let shared = texts(&request.shared);
+    conn.load(sql::try_acquire_shared(ids, keep, shared, false))
+        .await
 }
 
 /// Sends a savepoint, the time-outs and the locks in one message. After an error it rolls back to the savepoint. Returns the

@@ -263,8 +263,8 @@ async fn end<T>(conn: &mut impl Link<Db = Sqlite>, work: Result<T, Error>) -> Re
 
 /// Inserts the rows of kept locks. For transient locks it only accesses the table, so that a missing one is an error.
 async fn record_lock(conn: &mut impl Link<Db = Sqlite>, request: &Request) -> Result<(), Error> {
-    if request.is_kept() {
-        for id in &request.ids {
+    if request.is_kept() || !request.shared.is_empty() {
+        for id in request.ids.iter().filter(|id| request.keeps(id)) {
             let row = (dsl::id.eq(Named(id.as_str())), dsl::kept.eq(true));
             let insert = insert_or_ignore_into(diesel_locks_objects::table).values(row);
             conn.execute(insert).await?;

@@ -79,6 +79,16 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    use diesel::sql_types::BigInt;
+    use super::Name;
+
+    diesel_locks_wanted (id) {
+        id -> Name,
+        until_us -> BigInt,
+    }
+}
+
 diesel::allow_tables_to_appear_in_same_query!(diesel_locks_semaphores, diesel_locks_slots);
 
 /// The type of names and ids: texts; on MySQL and MariaDB bytes, which no collation compares.
@@ -146,6 +156,9 @@ pub(crate) const SLOTS: &str = "diesel_locks_slots";
 pub(crate) const FENCES: &str = "diesel_locks_fences";
 pub(crate) const SEMAPHORES: &str = "diesel_locks_semaphores";
 pub(crate) const SEQUENCES: &str = "diesel_locks_sequences";
+
+/// How long the mark of a session lasts that wants an exclusive lock: longer than the pause between two of its attempts.
+pub(crate) const WANTED_US: i64 = 200_000;
 
 pub(crate) fn protected(table: &'static str) -> Error {
     let source = None;

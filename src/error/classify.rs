@@ -57,12 +57,13 @@ pub struct RequiredPrivilege {
 }
 
 /// The tables of this crate.
-const TABLES: [&str; 5] = [
+const TABLES: [&str; 6] = [
     "diesel_locks_fences",
     "diesel_locks_objects",
     "diesel_locks_semaphores",
     "diesel_locks_sequences",
     "diesel_locks_slots",
+    "diesel_locks_wanted",
 ];
 
 const MESSAGES: &[fn(&str) -> Option<ErrorClass>] = &[

@@ -360,6 +360,29 @@ pub enum Error {
         wait: Wait,
     },
 
+    /// The requests of an array or a `Vec` set different waits or retentions. Set it for all: `LockRequest::from([..]).wait(..)`.
+    #[error(
+        "the requests set different values for {setting}: {values}; set it once, for all of them"
+    )]
+    ConflictingRequests {
+        /// `wait` or `retention`.
+        setting: &'static str,
+        /// The values.
+        values: String,
+    },
+
+    /// The transaction has acquired the [shared](crate::LockRequest::shared) lock of an object, and requested the exclusive one:
+    /// two such transactions would wait for each other. Request the exclusive lock first, or in a new transaction.
+    #[error(
+        "can't acquire {resource}: the transaction has acquired the shared lock of {id:?}; request the exclusive lock first"
+    )]
+    LockUpgrade {
+        /// What was requested, as in [`Error::LockTimeout`].
+        resource: String,
+        /// The object.
+        id: String,
+    },
+
     /// [`Wait::AtMost`] is longer than [`LONGEST_WAIT`].
     #[error("can't wait for {}: the longest wait is {} (about 24.8 days)", Exact(*requested), Exact(LONGEST_WAIT))]
     InvalidWait {

@@ -1,7 +1,7 @@
 //! The depth of nested transactions, as Diesel counts them in the status of a connection; and what this crate remembers of a
 //! connection while a closure runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
 use std::panic::resume_unwind;
 use std::sync::Mutex;
@@ -10,7 +10,7 @@ use std::thread;
 use diesel::connection::TransactionManagerStatus;
 
 use crate::rt::lock;
-use crate::{Error, IsolationLevel};
+use crate::{Error, IsolationLevel, ObjectId};
 
 /// The number of open transactions on the connection, savepoints included, for a method of this crate.
 ///
@@ -58,6 +58,42 @@ pub(crate) fn mark_started<C>(conn: &C, level: Option<IsolationLevel>) -> Starte
 /// `None` if this crate has not started the transaction: the session's level is used.
 pub(crate) fn started<C>(conn: &C) -> Option<StartedTransaction> {
     STARTED.of(conn)
+}
+
+/// The objects whose shared locks a transaction of this crate has acquired, by the address of the connection's status.
+static SHARED: Mutex<BTreeMap<usize, BTreeSet<ObjectId>>> = Mutex::new(BTreeMap::new());
+
+/// Until it is dropped, the shared locks of the transaction are remembered.
+pub(crate) struct SharedLocks(usize);
+
+impl SharedLocks {
+    /// Those with which the transaction begins.
+    pub(crate) fn enter(status: &TransactionManagerStatus, ids: &[ObjectId]) -> Self {
+        let address = std::ptr::from_ref(status).addr();
+        lock(&SHARED).insert(address, ids.iter().cloned().collect());
+        Self(address)
+    }
+
+    /// Adds those that the closure has acquired, if a transaction of this crate is open.
+    pub(crate) fn add(status: &TransactionManagerStatus, ids: &[ObjectId]) {
+        if !ids.is_empty()
+            && let Some(shared) = lock(&SHARED).get_mut(&std::ptr::from_ref(status).addr())
+        {
+            shared.extend(ids.iter().cloned());
+        }
+    }
+
+    pub(crate) fn contains(status: &TransactionManagerStatus, id: &ObjectId) -> bool {
+        let shared = lock(&SHARED);
+        let shared = shared.get(&std::ptr::from_ref(status).addr());
+        shared.is_some_and(|shared| shared.contains(id))
+    }
+}
+
+impl Drop for SharedLocks {
+    fn drop(&mut self) {
+        lock(&SHARED).remove(&self.0);
+    }
 }
 
 pub(crate) fn ended_in_closure(inside: u32, now: u32) -> Error {

@@ -11,8 +11,9 @@ use crate::acts::object_lock;
 use crate::acts::retries::{self, after_attempt};
 use crate::acts::transaction::{self, commit_or_rollback, roll_back_stopped, run_begun};
 use crate::acts::waiting::{Answer, Attempts, Waiting};
-use crate::engine::HasEngine;
+use crate::engine::{Engine, HasEngine};
 use crate::error::limits::LONGEST_WAIT;
+use crate::link::depth::depth;
 use crate::pools::connections::{Borrowed, Connections};
 use crate::queue::{MAX_POLL_INTERVAL, Options, Queues};
 use crate::rt::activity::Activity;
@@ -66,10 +67,10 @@ impl ObjectWait {
     pub(crate) fn new<P: Pool>(
         shared: &Shared<P>,
         stop: Option<&StopToken>,
-        mut request: LockRequest,
+        request: LockRequest,
     ) -> Result<Self, Error> {
         let limit = shared.pool().timeout().min(LONGEST_WAIT);
-        request.wait.get_or_insert(Wait::AtMost(limit));
+        let request = request.or_wait(Wait::AtMost(limit));
         Self::of::<P>(stop, Request::new(request)?)
     }
 
@@ -154,6 +155,9 @@ async fn acquire<P: Pool>(shared: &Shared<P>, wait: &ObjectWait) -> Result<Borro
             longest_pause: MAX_POLL_INTERVAL,
         };
         attempts.place.join("", 1, options);
+        if request.exclusive().next().is_none() {
+            attempts.place.share();
+        }
     }
     let request = request.attempt();
     loop {
@@ -177,8 +181,10 @@ async fn attempt<P: Pool>(
     if outermost {
         transaction::outermost(&mut *engine)?;
     }
+    // Readers that overlap would keep it waiting forever.
+    let wants = waiting.wait != Wait::No && waiting.elapsed() >= MAX_POLL_INTERVAL;
     let begun = Box::pin(async move {
-        unless_dropped!(borrowed &mut *engine, |engine| object_lock::begin(engine, request))
+        unless_dropped!(borrowed &mut *engine, |engine| begin_or_want(engine, request, wants))
     });
     match waiting.answer(P::Connection::IN_PROCESS, begun).await {
         Some(Ok(LockOutcome::Acquired)) => Ok(Answer::Break(conn)),
@@ -191,15 +197,30 @@ async fn attempt<P: Pool>(
     }
 }
 
+/// Begins a transaction with the locks. If they are held, and the request has waited, has new readers make room.
+async fn begin_or_want(
+    engine: &mut dyn Engine,
+    request: &Request,
+    wants: bool,
+) -> Result<LockOutcome, Error> {
+    let outcome = object_lock::begin(engine, request).await?;
+    let is_writer = request.exclusive().next().is_some();
+    if !outcome.is_acquired() && wants && is_writer && depth(engine.status())? == 0 {
+        engine.want_exclusive(request).await?;
+    }
+    Ok(outcome)
+}
+
 impl<P: Pool> HeldObjects<'_, P> {
     pub(crate) async fn run<T, E, F>(&mut self, work: F) -> Result<T, E>
     where
         for<'r> F: Work<&'r mut P::Connection, Result<T, E>>,
         E: From<Error>,
     {
-        let ended = self.wait.released();
+        let wait = self.wait;
+        let (ended, shared) = (wait.released(), &wait.request.shared);
         let mut guard = self.enter().await?;
-        let outcome = caught(commit_or_rollback(&mut *guard, work, ended)).await;
+        let outcome = caught(commit_or_rollback(&mut *guard, shared, work, ended)).await;
         guard.finish_with(outcome)
     }
 
@@ -214,11 +235,12 @@ impl<P: Pool> HeldObjects<'_, P> {
         for<'r> F: Work<&'r mut P::Connection, Result<T, E>>,
         E: TransactionError<Via>,
     {
-        let ended = self.wait.released();
+        let wait = self.wait;
+        let (ended, shared) = (wait.released(), &wait.request.shared);
         let mut guard = self.enter().await?;
         let conn = &mut *guard;
         let attempt = async move {
-            let ran = run_begun(conn, work, ended).await;
+            let ran = run_begun(conn, shared, work, ended).await;
             after_attempt(conn, options, retries, ran).await
         };
         let outcome = caught(attempt).await;

@@ -38,6 +38,8 @@ pub(crate) struct Place {
     /// Whether its first query begins without a wait.
     at_once: bool,
     ask_by: Option<Instant>,
+    /// Whether others may succeed beside it.
+    shares: bool,
 }
 
 enum Position {
@@ -75,6 +77,7 @@ impl Queues {
             released: false,
             at_once: true,
             ask_by: None,
+            shares: false,
         }
     }
 }
@@ -203,6 +206,12 @@ impl Place {
     #[cfg(feature = "_pool")]
     pub(crate) fn ask_by(&mut self, time: Option<Instant>) {
         self.ask_by = time;
+    }
+
+    /// The waiter does not exclude others like it: when it has succeeded, the next one queries at once.
+    #[cfg(feature = "_pool")]
+    pub(crate) fn share(&mut self) {
+        self.shares = true;
     }
 
     /// Whether it has queried, or a query of its queue that began after it joined was refused.
@@ -354,7 +363,8 @@ impl Place {
     }
 
     fn leave(&mut self, outcome: Outcome) {
-        let exclusive = self.queues.exclusive;
+        let shares = self.shares;
+        let exclusive = self.queues.exclusive && !shares;
         let asked_at = self.asked_at;
         let (released, at_once) = (self.released, self.at_once);
         match std::mem::replace(&mut self.position, Position::Alone) {
@@ -383,7 +393,8 @@ impl Place {
                             if exclusive {
                                 line.refused_at = line.refused_at.max(asked_at);
                             }
-                            (!exclusive && (!released || failed)).then_some(Released(None))
+                            let passes_on = shares || !exclusive && (!released || failed);
+                            passes_on.then_some(Released(None))
                         }
                         Outcome::Unused => match state {
                             State::Called(release) => release,

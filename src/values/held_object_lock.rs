@@ -16,6 +16,8 @@ use chrono::{DateTime, Utc};
 pub struct HeldObjectLock {
     /// The object's id. `None`: the session holds one or more object locks, and the server does not show their ids.
     pub id: Option<String>,
+    /// Whether the lock is [shared](crate::LockRequest::shared). Each session that holds it has an entry of its own.
+    pub is_shared: bool,
     /// The session that holds the lock.
     pub holder: LockSession,
     /// The sessions that wait for the lock, the longest wait first.
@@ -113,6 +115,7 @@ mod tests {
         let waiter = |wait_us: &i64| LockWaiter::new(session(9, 1), Some(-wait_us), 0);
         HeldObjectLock {
             id: Some(id.to_owned()),
+            is_shared: false,
             holder: session(1, open_for),
             waiters: waits_us.iter().map(waiter).collect(),
         }

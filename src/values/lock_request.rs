@@ -171,7 +171,7 @@ pub enum Retention {
 }
 
 /// A request for the lock on an object, or on several. Strings and [`ObjectId`]s, also in an array, a slice or a `Vec`, convert
-/// into a request that sets neither a wait nor a retention.
+/// into a request for exclusive locks that sets neither a wait nor a retention.
 ///
 /// ```
 /// use diesel::prelude::*;
@@ -191,16 +191,20 @@ pub enum Retention {
 /// conn.with_object_lock(from.at_most(Duration::from_secs(2)), |_conn| QueryResult::Ok(()))?;
 /// let open = (1..=9).map(|account| ObjectId::new("Account", account));
 /// conn.with_object_lock(LockRequest::all(open).wait(Wait::No), |_conn| QueryResult::Ok(()))?;
+///
+/// let of_a_folder = [LockRequest::shared("Folder:1"), "Document:7".into()];
+/// conn.with_object_lock(of_a_folder, |_conn| QueryResult::Ok(()))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a request locks nothing until it is given to a connection"]
 #[doc(alias("lock_options", "LockOptions"))]
 pub struct LockRequest {
-    pub(crate) ids: Vec<ObjectId>,
-    /// `None` if the request does not say.
-    pub(crate) wait: Option<Wait>,
-    pub(crate) retention: Retention,
+    exclusive: Vec<ObjectId>,
+    shared: Vec<ObjectId>,
+    /// The different ones that are set: more than one only in a request that is made of several.
+    waits: Vec<Wait>,
+    retentions: Vec<Retention>,
 }
 
 impl LockRequest {
@@ -218,10 +222,53 @@ impl LockRequest {
     #[doc(alias("lock_all", "try_lock_all", "multi_lock", "deadlock"))]
     pub fn all(ids: impl IntoIterator<Item = impl Into<ObjectId>>) -> Self {
         Self {
-            ids: ids.into_iter().map(Into::into).collect(),
-            wait: None,
-            retention: Retention::default(),
+            exclusive: ids.into_iter().map(Into::into).collect(),
+            ..Self::none()
         }
+    }
+
+    /// Creates a request for the shared lock of one object: any number of transactions hold it at a time, and none beside them the
+    /// exclusive lock, which all other requests are for. An array or a `Vec` of requests is one request for all of their locks.
+    ///
+    /// The row of a shared lock is kept; [`retention`](Self::retention) is that of the exclusive locks. If a transaction that is
+    /// already open creates the row, other sessions wait for the object until its end.
+    ///
+    /// Readers that overlap do not keep a writer waiting: after it has come, the shared lock is granted to none that holds no lock
+    /// yet, and a request that does not wait is refused. A writer on a lock pool is noticed after 0.1 s.
+    ///
+    /// A transaction that has acquired the shared lock can't acquire the exclusive one, because two would wait for each other: a
+    /// transaction of this crate returns [`Error::LockUpgrade`](crate::Error::LockUpgrade), in another one the database may report
+    /// a deadlock. A request for both acquires the exclusive lock.
+    ///
+    /// On SQLite, and on Galera, the shared lock is exclusive.
+    #[doc(alias("read lock", "reader", "rwlock", "for_share"))]
+    pub fn shared(id: impl Into<ObjectId>) -> Self {
+        Self {
+            shared: vec![id.into()],
+            ..Self::none()
+        }
+    }
+
+    fn none() -> Self {
+        Self {
+            exclusive: Vec::new(),
+            shared: Vec::new(),
+            waits: Vec::new(),
+            retentions: Vec::new(),
+        }
+    }
+
+    fn together(requests: impl IntoIterator<Item = Self>) -> Self {
+        let mut all = Self::none();
+        for request in requests {
+            all.exclusive.extend(request.exclusive);
+            all.shared.extend(request.shared);
+            all.waits.extend(request.waits);
+            all.retentions.extend(request.retentions);
+        }
+        all.waits.dedup();
+        all.retentions.dedup();
+        all
     }
 
     /// Sets how long to wait if the lock is held; for several objects, for all of them together. A [`Duration`] is a limit:
@@ -231,13 +278,22 @@ impl LockRequest {
     /// Methods with `try_` do not wait, and return [`Error::ConflictingWait`](crate::Error::ConflictingWait) for another wait than
     /// [`Wait::No`].
     pub fn wait(mut self, wait: impl Into<Wait>) -> Self {
-        self.wait = Some(wait.into());
+        self.waits = vec![wait.into()];
+        self
+    }
+
+    /// Sets a wait unless there is one.
+    #[cfg(feature = "_pool")]
+    pub(crate) fn or_wait(self, wait: Wait) -> Self {
+        if self.waits.is_empty() {
+            return self.wait(wait);
+        }
         self
     }
 
     /// Sets whether the row of the lock is kept. [`Retention::Transient`] if it is not set.
     pub fn retention(mut self, retention: Retention) -> Self {
-        self.retention = retention;
+        self.retentions = vec![retention];
         self
     }
 }
@@ -269,6 +325,8 @@ from!(
     [] &str => new;
     [I: Into<ObjectId>, const N: usize] [I; N] => all;
     [I: Into<ObjectId>] Vec<I> => all;
+    [const N: usize] [LockRequest; N] => together;
+    [] Vec<LockRequest> => together;
     ['a, I, const N: usize] &'a [I; N] where &'a I => all;
     ['a, I] &'a [I] where &'a I => all;
     ['a, I] &'a Vec<I> where &'a I => all;
@@ -297,6 +355,8 @@ impl LockOutcome {
 #[derive(Debug)]
 pub struct Request {
     pub(crate) ids: Vec<ObjectId>,
+    /// Those among `ids` whose lock is shared, in the same order.
+    pub(crate) shared: Vec<ObjectId>,
     pub(crate) retention: Retention,
     pub(crate) wait: Wait,
     pub(crate) started: Instant,
@@ -305,26 +365,39 @@ pub struct Request {
 impl Request {
     pub(crate) fn new(lock: LockRequest) -> Result<Self, Error> {
         let LockRequest {
-            mut ids,
-            wait,
-            retention,
+            exclusive,
+            mut shared,
+            waits,
+            retentions,
         } = lock;
-        let wait = wait.unwrap_or_default();
-        for id in &ids {
+        let wait = one_of("wait", &waits)?;
+        let retention = one_of("retention", &retentions)?;
+        let mut ids = exclusive;
+        for id in ids.iter().chain(&shared) {
             id.validate()?;
         }
         wait.validate()?;
         // By bytes, whatever the database's collation: every process has the same order.
         ids.sort();
         ids.dedup();
-        if retention == Retention::Kept && ids.len() > MAX_KEPT_IDS {
+        shared.retain(|id| ids.binary_search(id).is_err());
+        shared.sort();
+        shared.dedup();
+        ids.extend(shared.iter().cloned());
+        ids.sort();
+        let kept = match retention {
+            Retention::Kept => ids.len(),
+            Retention::Transient => shared.len(),
+        };
+        if kept > MAX_KEPT_IDS {
             return Err(Error::TooManyIds {
-                ids: ids.len(),
+                ids: kept,
                 limit: MAX_KEPT_IDS,
             });
         }
         Ok(Self {
             ids,
+            shared,
             retention,
             wait,
             started: Instant::now(),
@@ -333,11 +406,12 @@ impl Request {
 
     /// The request of a method that does not wait.
     pub(crate) fn without_wait(lock: LockRequest, method: &'static str) -> Result<Self, Error> {
-        match lock.wait {
-            None | Some(Wait::No) => Self::new(lock.wait(Wait::No)),
-            Some(wait @ (Wait::Forever | Wait::AtMost(_))) => {
-                Err(Error::ConflictingWait { method, wait })
-            }
+        match lock.waits.iter().find(|wait| **wait != Wait::No) {
+            None => Self::new(lock.wait(Wait::No)),
+            Some(wait) => Err(Error::ConflictingWait {
+                method,
+                wait: *wait,
+            }),
         }
     }
 
@@ -346,13 +420,29 @@ impl Request {
     pub(crate) fn attempt(&self) -> Self {
         Self {
             ids: self.ids.clone(),
+            shared: self.shared.clone(),
             wait: Wait::No,
             ..*self
         }
     }
 
+    /// Whether the rows of the exclusive locks are kept.
     pub(crate) fn is_kept(&self) -> bool {
         self.retention == Retention::Kept
+    }
+
+    pub(crate) fn is_shared(&self, id: &ObjectId) -> bool {
+        self.shared.binary_search(id).is_ok()
+    }
+
+    /// Whether the row of this lock is kept.
+    pub(crate) fn keeps(&self, id: &ObjectId) -> bool {
+        self.is_kept() || self.is_shared(id)
+    }
+
+    /// The objects whose locks are exclusive.
+    pub(crate) fn exclusive(&self) -> impl Iterator<Item = &ObjectId> {
+        self.ids.iter().filter(|id| !self.is_shared(id))
     }
 
     pub(crate) fn elapsed(&self) -> Duration {
@@ -382,12 +472,12 @@ impl Request {
 
     /// The locks for errors.
     pub(crate) fn resource(&self) -> String {
-        locks(&self.ids)
+        self.locks(&self.ids)
     }
 
     /// The ids for events.
     pub(crate) fn event_ids(&self) -> String {
-        listed_ids(&self.ids, str::to_owned)
+        self.listed(&self.ids, ObjectId::as_str)
     }
 
     /// The error of a request that does not wait.
@@ -405,7 +495,7 @@ impl Request {
         }
         Error::PartlyLocked {
             resource: self.resource(),
-            acquired: locks(&self.ids[..acquired]),
+            acquired: self.locks(&self.ids[..acquired]),
             source: Box::new(error),
         }
     }
@@ -413,22 +503,41 @@ impl Request {
     pub(crate) fn timed_out(&self, source: Option<diesel::result::Error>) -> Error {
         self.wait.timed_out(self.started, self.resource(), source)
     }
+
+    /// These locks of the request, for errors.
+    fn locks(&self, ids: &[ObjectId]) -> String {
+        let plural = if ids.len() == 1 { "" } else { "s" };
+        let ids = self.listed(ids, |id| format!("{:?}", id.as_str()));
+        format!("the object lock{plural} {ids}")
+    }
+
+    /// The ids; of many, the first ten.
+    fn listed<'a, S: fmt::Display>(
+        &self,
+        ids: &'a [ObjectId],
+        shown: impl Fn(&'a ObjectId) -> S,
+    ) -> String {
+        let named = ids.iter().take(NAMED_IDS).map(|id| {
+            let shared = if self.is_shared(id) { " (shared)" } else { "" };
+            format!("{}{shared}", shown(id))
+        });
+        let named = named.collect::<Vec<_>>().join(", ");
+        match ids.len().saturating_sub(NAMED_IDS) {
+            0 => named,
+            more => format!("{named} and {more} more"),
+        }
+    }
 }
 
-/// The locks for errors.
-fn locks(ids: &[ObjectId]) -> String {
-    let plural = if ids.len() == 1 { "" } else { "s" };
-    let ids = listed_ids(ids, |id| format!("{id:?}"));
-    format!("the object lock{plural} {ids}")
-}
-
-/// The ids; of many, the first ten.
-fn listed_ids(ids: &[ObjectId], shown: impl Fn(&str) -> String) -> String {
-    let named = ids.iter().take(NAMED_IDS).map(|id| shown(id.as_str()));
-    let named = named.collect::<Vec<_>>().join(", ");
-    match ids.len().saturating_sub(NAMED_IDS) {
-        0 => named,
-        more => format!("{named} and {more} more"),
+/// The value that is set, or the default. Fails if several requests that were put together set different ones.
+fn one_of<T: Copy + Default + fmt::Debug>(setting: &'static str, set: &[T]) -> Result<T, Error> {
+    match set {
+        [] => Ok(T::default()),
+        [value] => Ok(*value),
+        values => Err(Error::ConflictingRequests {
+            setting,
+            values: format!("{values:?}"),
+        }),
     }
 }
 

@@ -22,6 +22,7 @@ pub(crate) mod retention;
 pub(crate) mod semaphore_state_machine;
 pub(crate) mod sequences;
 pub(crate) mod session_state;
+pub(crate) mod shared_locks;
 pub(crate) mod shutdown;
 pub(crate) mod slots;
 pub(crate) mod tables;

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, InspectExt, ListOptions, Retention, SlotRenewer};
+use diesel_locks::{Error, InspectExt, ListOptions, LockPool, Retention, SlotRenewer};
 
 use crate::support::Backend;
 use crate::support::backend::MIGRATIONS;
@@ -32,6 +32,11 @@ fn everything<B: Backend>(url: &str, prepare: &str) -> Vec<Error> {
         note(conn.with_object_lock(two.wait(Wait::AtMost(SHORT)), nothing));
         note(B::in_transaction(&mut conn, |conn| conn.lock_object(&lock)));
     }
+    let shared = LockRequest::from([LockRequest::shared("s"), "a".into()]);
+    note(conn.with_object_lock(&shared, nothing));
+    note(conn.with_object_lock(LockRequest::shared("s"), |_| {
+        wait_behind_a_reader::<B>(url, prepare)
+    }));
     note(conn.purge_object_locks().map(drop));
 
     let lease = || LeaseOptions::new(Duration::from_secs(60));
@@ -88,6 +93,18 @@ fn everything<B: Backend>(url: &str, prepare: &str) -> Vec<Error> {
 }
 
 const SHORT: Duration = Duration::from_secs(2);
+
+/// A writer that waits for what a reader holds, and times out.
+fn wait_behind_a_reader<B: Backend>(url: &str, prepare: &str) -> Result<(), Error> {
+    let prepare = prepare.to_owned();
+    let pool = B::pool_of(url, 1, move |conn| B::sql(conn, &prepare));
+    let writer = LockRequest::new("s").wait(Duration::from_millis(500));
+    match LockPool::new(pool).with_object_lock(writer, |_| Ok::<_, Error>(())) {
+        Err(Error::LockTimeout { source: None, .. }) => Ok(()),
+        Ok(()) => panic!("a reader holds it"),
+        error => error,
+    }
+}
 
 /// Takes away each privilege alone. All errors are then about what it is on, and say what is needed on it; what the
 /// server says has `refusal` in it.

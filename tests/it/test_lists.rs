@@ -446,6 +446,7 @@ macro_rules! held_locks_tests {
                     no_locks_are_shown_when_none_is_held,
                     held_kept_lock_is_shown_with_its_waiters,
                     held_transient_lock_is_shown_with_its_waiters,
+                    each_holder_of_a_shared_lock_is_shown,
                     ids_are_shown_as_they_are,
                     locks_of_another_database_are_not_shown,
                     locks_are_shown_in_an_open_transaction,

@@ -1,1 +1,2 @@
+DROP TABLE IF EXISTS diesel_locks_wanted;
 DROP TABLE IF EXISTS diesel_locks_objects;

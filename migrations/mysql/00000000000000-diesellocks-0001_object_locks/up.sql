@@ -9,3 +9,11 @@ CREATE TABLE IF NOT EXISTS diesel_locks_objects (
     id VARBINARY(1020) NOT NULL PRIMARY KEY,
     kept BOOLEAN NOT NULL
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+-- Objects for whose exclusive lock a session asks again and again while others hold the shared lock. Until this time, in
+-- microseconds since 1970-01-01 UTC, the shared lock is granted to none that holds nothing: readers that overlap would keep
+-- the writer waiting forever. A table of its own: a reader has locked the row of its object.
+CREATE TABLE IF NOT EXISTS diesel_locks_wanted (
+    id VARBINARY(1020) NOT NULL PRIMARY KEY,
+    until_us BIGINT NOT NULL
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;

@@ -25,12 +25,21 @@ CREATE UNLOGGED TABLE diesel_locks_objects (
         (MINVALUE -2147483648 MAXVALUE 2147483647 START WITH 1 CYCLE)
 );
 
+-- Objects for whose exclusive lock a session asks again and again while others hold the shared lock. Until this time, in
+-- microseconds since 1970-01-01 UTC, the shared lock is granted to none that holds nothing: readers that overlap would keep
+-- the writer waiting forever.
+CREATE UNLOGGED TABLE diesel_locks_wanted (
+    id VARCHAR(1020) COLLATE "C" PRIMARY KEY,
+    until_us BIGINT NOT NULL
+);
+
 -- Locks one object until the transaction ends, and waits while another transaction holds it. Returns NULL if the object
 -- is locked. Returns the isolation level, and locks nothing, if the snapshot of the transaction could be older than
 -- what the last holder committed.
+-- The row of a shared lock is kept. Exclusive locks, also transient ones, find it and wait for its advisory lock.
 -- A function, because PostgreSQL keeps the plans of its statements for the session, with the simple protocol too. Each
 -- statement of the function has a new snapshot.
-CREATE FUNCTION diesel_locks_acquire_one(object_id TEXT, keep BOOLEAN) RETURNS TEXT
+CREATE FUNCTION diesel_locks_acquire_one(object_id TEXT, keep BOOLEAN, shared BOOLEAN DEFAULT false) RETURNS TEXT
 LANGUAGE plpgsql AS $$
 DECLARE
     key INTEGER;
@@ -41,6 +50,7 @@ BEGIN
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         RETURN current_setting('transaction_isolation');
     END IF;
+    keep := keep OR shared;
     -- A hot standby grants advisory locks that exclude no session of the primary.
     IF keep AND current_setting('transaction_read_only') = 'on' THEN
         RAISE read_only_sql_transaction USING MESSAGE = 'an object can''t be locked in a read-only transaction';
@@ -86,7 +96,9 @@ BEGIN
         END IF;
         -- Usually the lock is free, and an expression costs less than a statement. The OID of the table is a constant
         -- in the plan, which PostgreSQL makes again after the table or the search_path has changed.
-        IF NOT pg_try_advisory_xact_lock('diesel_locks_objects'::regclass::integer, key) THEN
+        IF shared THEN
+            PERFORM pg_advisory_xact_lock_shared('diesel_locks_objects'::regclass::integer, key);
+        ELSIF NOT pg_try_advisory_xact_lock('diesel_locks_objects'::regclass::integer, key) THEN
             PERFORM pg_advisory_xact_lock('diesel_locks_objects'::regclass::integer, key);
         END IF;
         -- The row can't be purged while this transaction holds the lock. It may have been purged before.
@@ -99,8 +111,26 @@ BEGIN
 END
 $$;
 
--- Locks several objects in the given order, as diesel_locks_acquire_one, in one call.
-CREATE FUNCTION diesel_locks_acquire(object_ids TEXT[], keep BOOLEAN) RETURNS TEXT
+-- Whether a transaction that holds nothing may acquire the shared locks now. Fails if one of them has no row: a row that is
+-- inserted in the transaction of a reader would exclude others until its end.
+CREATE FUNCTION diesel_locks_admits(shared TEXT[]) RETURNS BOOLEAN
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM unnest(shared) AS shared_id
+        WHERE NOT EXISTS (SELECT FROM diesel_locks_objects AS object WHERE object.id = shared_id))
+    THEN
+        RAISE no_data_found USING MESSAGE = 'diesel_locks: a shared object has no row';
+    END IF;
+    RETURN NOT EXISTS (SELECT FROM unnest(shared) AS shared_id JOIN diesel_locks_wanted AS wanted ON wanted.id = shared_id
+        WHERE wanted.until_us > extract(epoch FROM clock_timestamp()) * 1000000);
+END
+$$;
+
+-- Locks several objects in the given order, as diesel_locks_acquire_one, in one call; those that are among shared, shared.
+-- holds_nothing: first waits until diesel_locks_admits.
+CREATE FUNCTION diesel_locks_acquire(
+    object_ids TEXT[], keep BOOLEAN, shared TEXT[] DEFAULT '{}', holds_nothing BOOLEAN DEFAULT false
+) RETURNS TEXT
 LANGUAGE plpgsql AS $$
 DECLARE
     object_id TEXT;
@@ -119,8 +149,11 @@ BEGIN
                 USING MESSAGE = format('diesel_locks: %s kept objects, at most 1000', kept_rows);
         END IF;
     END IF;
+    WHILE holds_nothing AND NOT diesel_locks_admits(shared) LOOP
+        PERFORM pg_sleep(0.01);
+    END LOOP;
     FOREACH object_id IN ARRAY object_ids LOOP
-        refusal := diesel_locks_acquire_one(object_id, keep);
+        refusal := diesel_locks_acquire_one(object_id, keep, object_id = ANY (shared));
     END LOOP;
     RETURN refusal;
 END
@@ -131,21 +164,32 @@ $$;
 -- The block with EXCEPTION is a subtransaction, whose rollback releases the locks acquired so far. An INSERT has no
 -- NOWAIT, so lock_timeout ends its wait. 10 ms is longer than the short waits in the server itself, for example for the
 -- extension of a table, which must not count as a holder.
-CREATE FUNCTION diesel_locks_try_acquire(object_ids TEXT[], keep BOOLEAN) RETURNS TEXT
+CREATE FUNCTION diesel_locks_try_acquire(
+    object_ids TEXT[], keep BOOLEAN, shared TEXT[] DEFAULT '{}', holds_nothing BOOLEAN DEFAULT false
+) RETURNS TEXT
 LANGUAGE plpgsql SET lock_timeout = '10ms' AS $$
 DECLARE
     object_id TEXT;
     key INTEGER;
     key_now INTEGER;
+    is_free BOOLEAN;
 BEGIN
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         RETURN current_setting('transaction_isolation');
+    END IF;
+    IF holds_nothing AND NOT diesel_locks_admits(shared) THEN
+        RETURN 'held';
     END IF;
     -- The kept row of one object: the end of diesel_locks_acquire_one, without a wait. In a read-only transaction
     -- diesel_locks_acquire fails.
     IF cardinality(object_ids) = 1 AND current_setting('transaction_read_only') = 'off' THEN
         SELECT advisory_key INTO key FROM diesel_locks_objects WHERE id = object_ids[1];
-        IF NOT pg_try_advisory_xact_lock('diesel_locks_objects'::regclass::integer, key) THEN
+        IF shared = '{}' THEN
+            is_free := pg_try_advisory_xact_lock('diesel_locks_objects'::regclass::integer, key);
+        ELSE
+            is_free := pg_try_advisory_xact_lock_shared('diesel_locks_objects'::regclass::integer, key);
+        END IF;
+        IF NOT is_free THEN
             RETURN 'held';
         END IF;
         IF key IS NOT NULL THEN
@@ -161,12 +205,17 @@ BEGIN
     IF cardinality(object_ids) BETWEEN 2 AND 1000 THEN
         FOREACH object_id IN ARRAY object_ids LOOP
             SELECT advisory_key INTO key FROM diesel_locks_objects WHERE id = object_id;
-            IF NOT pg_try_advisory_xact_lock('diesel_locks_objects'::regclass::integer, key) THEN
+            IF object_id = ANY (shared) THEN
+                is_free := pg_try_advisory_xact_lock_shared('diesel_locks_objects'::regclass::integer, key);
+            ELSE
+                is_free := pg_try_advisory_xact_lock('diesel_locks_objects'::regclass::integer, key);
+            END IF;
+            IF NOT is_free THEN
                 RAISE lock_not_available;
             END IF;
         END LOOP;
     END IF;
-    PERFORM diesel_locks_acquire(object_ids, keep);
+    PERFORM diesel_locks_acquire(object_ids, keep, shared);
     RETURN 'locked';
 EXCEPTION
     WHEN lock_not_available THEN

@@ -142,7 +142,8 @@ pub(crate) const MAX_CONFLICTS: u32 = 5;
 
 const HOUR_US: i64 = 3_600_000_000;
 
-/// Changes the row, or inserts it. Waits as the request does.
+/// Changes the row, or inserts it. Waits as the request does. A shared lock is exclusive: a lock that changes no row excludes no
+/// other node.
 fn lock_row(id: &ObjectId, request: &Request) -> String {
     let limit = match request.remaining_millis() {
         None => String::new(),
@@ -155,7 +156,7 @@ fn lock_row(id: &ObjectId, request: &Request) -> String {
             format!("SET STATEMENT max_statement_time = {seconds}.{millis:03} FOR ")
         }
     };
-    let kept = if request.is_kept() { "TRUE" } else { "FALSE" };
+    let kept = if request.keeps(id) { "TRUE" } else { "FALSE" };
     let id = literal_of(id);
     // An UPDATE that changes nothing is not replicated.
     format!(

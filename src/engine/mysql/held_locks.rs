@@ -46,14 +46,14 @@ statement! {
     /// MariaDB quotes the table's name by the settings `sql_mode` and `sql_quote_show_create` of the session that has read
     /// the locks last, which may be another one. A name that needs no quotes then has none.
     RowLocks {} -> (
-        (Nullable<Binary>, Nullable<Binary>, BigInt, Unsigned<BigInt>),
+        (Nullable<Binary>, Nullable<Binary>, BigInt, BigInt, Unsigned<BigInt>),
         (Nullable<Unsigned<BigInt>>, Nullable<Binary>, Nullable<Binary>, Nullable<BigInt>, Nullable<BigInt>, BigInt),
     ),
     |self| {
-        {ANY_SIZE}; "SELECT "; {ANY_SIZE_HINT}; "found.id, CAST("; {NAMED_LOCK}; "found.id"; {NAMED_LOCK_END}; " AS BINARY), found.waits, \
+        {ANY_SIZE}; "SELECT "; {ANY_SIZE_HINT}; "found.id, CAST("; {NAMED_LOCK}; "found.id"; {NAMED_LOCK_END}; " AS BINARY), found.waits, found.shared, \
          found.trx_id, found.session, found.user, found.host, found.open_for, found.waited, "; {Mysql::NOW};
         " FROM (/*!80000 \
-         SELECT UNHEX(SUBSTR(locks.LOCK_DATA, 3)) AS id, locks.LOCK_STATUS = 'WAITING' AS waits, \
+         SELECT UNHEX(SUBSTR(locks.LOCK_DATA, 3)) AS id, locks.LOCK_STATUS = 'WAITING' AS waits, locks.LOCK_MODE LIKE 'S%' AS shared, \
          locks.ENGINE_TRANSACTION_ID AS trx_id, session.PROCESSLIST_ID AS session, "; {SESSION};
         " FROM performance_schema.data_locks AS locks \
          LEFT JOIN performance_schema.data_locks AS owned \
@@ -64,7 +64,7 @@ statement! {
          AND locks.LOCK_TYPE = 'RECORD' AND locks.LOCK_DATA LIKE '0x%' AND locks.LOCK_MODE NOT LIKE '%,GAP%' \
          AND locks.LOCK_MODE NOT LIKE '%INSERT_INTENTION%' \
          *//*M!100100 \
-         SELECT UNHEX(SUBSTR(locks.lock_data, 3)) AS id, trx.trx_requested_lock_id <=> locks.lock_id AS waits, \
+         SELECT UNHEX(SUBSTR(locks.lock_data, 3)) AS id, trx.trx_requested_lock_id <=> locks.lock_id AS waits, locks.lock_mode LIKE 'S%' AS shared, \
          trx.trx_id AS trx_id, trx.trx_mysql_thread_id AS session, \
          CAST(session.USER AS BINARY) AS user, CAST(session.HOST AS BINARY) AS host, ";
         {Mysql::NOW}; " - "; {SYSTEM_TIME}; "trx.trx_started"; {SYSTEM_TIME_END}; " AS open_for, ";
@@ -109,6 +109,7 @@ struct Record {
     id: Option<Bytes>,
     named_lock: Option<Bytes>,
     waits: i64,
+    shared: i64,
     transaction: u64,
 }
 
@@ -170,6 +171,12 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
 fn combine(rows: &[RowLock], queue: &[(Bytes, Session)]) -> Vec<HeldObjectLock> {
     let mut held: Vec<HeldObjectLock> = Vec::new();
     let (mut of_id, mut of_named_lock) = (HashMap::new(), HashMap::new());
+    let mut exclusive = HashSet::new();
+    for RowLock { record, .. } in rows {
+        if record.waits == 0 && record.shared == 0 {
+            exclusive.insert((record.id.as_ref().map(|id| &id.0), record.transaction));
+        }
+    }
     // A transaction may have several locks on a record.
     let mut seen = HashSet::new();
     for RowLock { record, session } in rows.iter().filter(|row| row.record.waits == 0) {
@@ -177,22 +184,26 @@ fn combine(rows: &[RowLock], queue: &[(Bytes, Session)]) -> Vec<HeldObjectLock> 
         if !seen.insert((&id.0, record.transaction)) {
             continue;
         }
-        of_id.insert(&id.0, held.len());
+        let holders: &mut Vec<usize> = of_id.entry(&id.0).or_default();
+        holders.push(held.len());
         if let Some(name) = &record.named_lock {
             of_named_lock.insert(&name.0, held.len());
         }
         held.push(HeldObjectLock {
             id: Some(text(&id.0)),
+            is_shared: !exclusive.contains(&(Some(&id.0), record.transaction)),
             holder: session.shown(),
             waiters: Vec::new(),
         });
     }
     for RowLock { record, session } in rows.iter().filter(|row| row.record.waits != 0) {
         let Some(id) = &record.id else { continue };
-        if let Some(lock) = of_id.get(&id.0)
+        if let Some(holders) = of_id.get(&id.0)
             && seen.insert((&id.0, record.transaction))
         {
-            held[*lock].waiters.push(session.waiter());
+            for lock in holders {
+                held[*lock].waiters.push(session.waiter());
+            }
         }
     }
     for (name, session) in queue {

@@ -40,6 +40,8 @@ impl Dialect for Mysql {
     const PARTS: &'static [&'static str] = &[
         "diesel_locks_objects.id varbinary(1020)",
         "diesel_locks_objects.kept tinyint",
+        "diesel_locks_wanted.id varbinary(1020)",
+        "diesel_locks_wanted.until_us bigint",
         "diesel_locks_slots.name varbinary(1020)",
         "diesel_locks_slots.number int",
         "diesel_locks_slots.token varbinary(16)",

@@ -12,11 +12,11 @@ use crate::engine::mysql::MysqlEngine;
 use crate::engine::mysql::execute::{MysqlError, present};
 use crate::engine::mysql::galera::MAX_CONFLICTS;
 use crate::engine::mysql::object_lock_sql::{
-    self as sql, AcquireNamedLock, LOCK_BATCH, ReleaseNamedLock,
+    self as sql, AcquireNamedLock, LOCK_BATCH, Probe, ReleaseNamedLock,
 };
 use crate::engine::mysql::session::untracked;
 use crate::engine::mysql::sql::{BEGIN, Session, SessionLevel};
-use crate::engine::tables::Named;
+use crate::engine::tables::{Named, WANTED_US};
 use crate::error::classify::{ErrorClass, classify};
 use crate::link::{Link, depth};
 use crate::rt::{self, backoff, caught};
@@ -50,6 +50,8 @@ enum AcquireError {
     },
     /// A kept row is missing: restart the transaction and take the named lock first.
     NoRow,
+    /// Another session wants the exclusive lock of an object whose shared lock is requested.
+    Wanted,
     /// A limit of the server (`innodb_lock_wait_timeout`) ended a wait, and the transaction holds something, or has ended with it.
     LimitOfServer(Error),
     Failed(Error),
@@ -70,25 +72,39 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         &mut self,
         request: &Request,
     ) -> Result<LockOutcome, Error> {
-        let rides_with_begin = !request.is_kept() && request.ids.len() <= LOCK_BATCH;
+        let rides_with_begin = is_batched(request) && request.ids.len() <= LOCK_BATCH;
         if rides_with_begin && let Some(outcome) = self.try_begin_fast(request).await? {
             return Ok(outcome);
         }
         // A kept row usually exists, and locking it takes one round trip. If it was missing, take the named lock first.
-        let mut named_lock_first = !request.is_kept();
+        let mut creates_rows = false;
         let mut conflicts = 0;
         loop {
             self.begin_by(&BEGIN).await?;
             let mut acquisition = Acquisition::new(self, request);
             acquisition.is_started = true;
-            acquisition.named_lock_first = named_lock_first;
-            let Err(refusal) = acquisition.acquire().await else {
-                return Ok(LockOutcome::Acquired);
+            acquisition.creates_rows = creates_rows;
+            let acquired = acquisition.acquire().await;
+            let Err(refusal) = acquired else {
+                if !creates_rows || request.shared.is_empty() {
+                    return Ok(LockOutcome::Acquired);
+                }
+                // Rows that are not committed exclude other readers.
+                self.end_or_restart(Ok(())).await?;
+                creates_rows = false;
+                continue;
             };
             ending::roll_back(self).await;
             match refusal {
                 AcquireError::Unavailable { .. } => return Ok(LockOutcome::Unavailable),
-                AcquireError::NoRow => named_lock_first = true,
+                AcquireError::NoRow => creates_rows = true,
+                AcquireError::Wanted => match request.wait {
+                    Wait::No => return Ok(LockOutcome::Unavailable),
+                    Wait::AtMost(_) if request.is_expired() => {
+                        return Err(request.timed_out(None));
+                    }
+                    _ => pause(request).await,
+                },
                 // It no longer holds the objects that it had acquired.
                 AcquireError::LimitOfServer(_) => pause(request).await,
                 // The transaction has not run the closure yet, so it can be restarted.
@@ -127,6 +143,25 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         Ok((held && request.wait == Wait::No).then_some(LockOutcome::Unavailable))
     }
 
+    /// Has readers that come now wait until another attempt of this request, if readers alone hold what it wants.
+    pub(crate) async fn want_on_server(&mut self, request: &Request) -> Result<(), Error> {
+        let ids: Vec<_> = request.exclusive().collect();
+        loop {
+            self.begin_by(&BEGIN).await?;
+            let marked = async {
+                let shareable: i64 = self.get_result(Probe::shareable(&ids)).await?;
+                if shareable > 0 {
+                    self.execute(sql::want(&ids, WANTED_US)).await?;
+                }
+                Ok(())
+            };
+            let marked = marked.await;
+            if self.end_or_restart(marked).await?.is_some() {
+                return Ok(());
+            }
+        }
+    }
+
     pub(crate) async fn lock_on_server(&mut self, request: &Request) -> Result<LockOutcome, Error> {
         let mut acquisition = Acquisition::new(self, request);
         let outcome = acquisition.acquire().await;
@@ -138,14 +173,17 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
             {
                 ending::ended(None)
             }
-            Err(AcquireError::Unavailable { .. } | AcquireError::NoRow) if acquired == 0 => {
-                return Ok(LockOutcome::Unavailable);
-            }
-            Err(AcquireError::Unavailable { .. } | AcquireError::NoRow) => request.unavailable(),
             Err(AcquireError::LimitOfServer(error) | AcquireError::Failed(error)) => error,
+            Err(_) if acquired == 0 => return Ok(LockOutcome::Unavailable),
+            Err(_) => request.unavailable(),
         };
         Err(request.partly_locked(acquired, error))
     }
+}
+
+/// Whether the request is for transient locks alone, which one message acquires if the objects are free.
+fn is_batched(request: &Request) -> bool {
+    !request.is_kept() && request.shared.is_empty()
 }
 
 /// Acquires the locks of a request, in its order.
@@ -154,8 +192,8 @@ struct Acquisition<'a, 'c, C> {
     request: &'a Request,
     /// The transaction was started for the request, at READ COMMITTED, and may be rolled back and restarted.
     is_started: bool,
-    /// Whether to take the named lock first, because the row is likely to be missing.
-    named_lock_first: bool,
+    /// Whether kept rows are missing: take the named lock first.
+    creates_rows: bool,
     /// Whether the session's isolation level is to be checked, which the next statement returns.
     level_unknown: bool,
     /// The number of locks that InnoDB may hold until the transaction ends, also after an error and a rollback to a savepoint.
@@ -168,7 +206,7 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
             engine,
             request,
             is_started: false,
-            named_lock_first: !request.is_kept(),
+            creates_rows: false,
             level_unknown: false,
             acquired: 0,
         }
@@ -177,7 +215,7 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
     async fn acquire(&mut self) -> Result<(), AcquireError> {
         let request = self.request;
         let resource = || request.resource();
-        let in_batches = !request.is_kept() && request.ids.len() > LOCK_BATCH;
+        let in_batches = is_batched(request) && request.ids.len() > LOCK_BATCH;
         let probes = !self.is_started && request.wait == Wait::No && request.ids.len() > 1;
         if !self.is_started {
             if probes || in_batches {
@@ -185,6 +223,9 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
             } else {
                 self.level_unknown = or_failed(self.engine.is_level_unknown(resource))?;
             }
+        }
+        if self.is_started && !request.shared.is_empty() && request.ids.len() > 1 {
+            self.ensure_not_wanted(&request.shared).await?;
         }
         if probes {
             self.probe().await?;
@@ -231,7 +272,13 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
         let request = self.request;
         let resource = || request.resource();
         for id in ids {
-            if !self.named_lock_first {
+            // A shared lock on a record that does not exist may deadlock with another one, and with an insert.
+            let may_exist = if request.is_shared(id) {
+                self.is_started || self.exists(id).await?
+            } else {
+                request.is_kept()
+            };
+            if may_exist && !self.creates_rows {
                 if let Some(session) = self.lock_row(id).await? {
                     if mem::take(&mut self.level_unknown) {
                         or_failed(self.engine.check_session(resource, session).await)?;
@@ -240,7 +287,7 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
                     continue;
                 }
                 if self.is_started {
-                    return Err(AcquireError::NoRow);
+                    return self.without_row(id).await;
                 }
             }
             if mem::take(&mut self.level_unknown) {
@@ -253,6 +300,29 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
         Ok(())
     }
 
+    async fn exists(&mut self, id: &ObjectId) -> Result<bool, AcquireError> {
+        let row = sql::row(Named(id.as_str()));
+        let row: Option<(Session, i64)> = or_failed(self.engine.get_optional(row).await)?;
+        Ok(row.is_some())
+    }
+
+    /// There is no row of a kept lock that can be locked at once.
+    async fn without_row(&mut self, id: &ObjectId) -> Result<(), AcquireError> {
+        if self.request.is_shared(id) && self.holds_nothing() {
+            self.ensure_not_wanted(std::slice::from_ref(id)).await?;
+        }
+        Err(AcquireError::NoRow)
+    }
+
+    async fn ensure_not_wanted(&mut self, ids: &[ObjectId]) -> Result<(), AcquireError> {
+        let names: Vec<_> = ids.iter().map(|id| Named(id.as_str())).collect();
+        let wanted: i64 = or_failed(self.engine.get_result(sql::count_wanted(&names)).await)?;
+        if wanted > 0 {
+            return Err(AcquireError::Wanted);
+        }
+        Ok(())
+    }
+
     /// Whether the transaction was started for the request and holds no lock yet, so that it can't be part of a deadlock.
     fn holds_nothing(&self) -> bool {
         self.is_started && self.acquired == 0
@@ -260,7 +330,9 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
 
     /// Locks the row and returns the session's state, or `None` if there is no row, or the session's level is unsuitable.
     async fn lock_row(&mut self, id: &ObjectId) -> Result<Option<Session>, AcquireError> {
-        let (request, id) = (self.request, id.as_str());
+        let (request, is_shared) = (self.request, self.request.is_shared(id));
+        let holds = i32::from(self.creates_rows || !self.holds_nothing());
+        let id = id.as_str();
         loop {
             let left = request.remaining_millis();
             let waits = left != Some(0);
@@ -269,15 +341,24 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
                 Wait::AtMost(_) => Some(GRACE_MS),
                 Wait::Forever | Wait::No => None,
             };
-            let (row, took): (Result<Option<(Session, i64)>, _>, _) = if waits && self.level_unknown
-            {
+            let level = if self.level_unknown { 3 } else { 5 };
+            let (row, took): (Result<Option<(Session, i64)>, _>, _) = if is_shared {
+                let id = id.as_bytes();
+                if waits {
+                    let share = sql::ShareRow::<false> { id, level, holds };
+                    self.engine.get_within(limit, share).await
+                } else {
+                    let share = sql::ShareRow::<true> { id, level, holds };
+                    self.engine.get_within(limit, share).await
+                }
+            } else if waits && self.level_unknown {
                 let lock = sql::row(Named(id)).filter(SessionLevel {}.lt(3_i64));
                 self.engine.get_within(limit, lock.for_update()).await
             } else if waits {
                 let lock = sql::row(Named(id)).for_update();
                 self.engine.get_within(limit, lock).await
             } else {
-                let (id, level) = (id.as_bytes(), if self.level_unknown { 3 } else { 5 });
+                let id = id.as_bytes();
                 self.engine
                     .get_within(limit, sql::LockRowNow { id, level })
                     .await
@@ -346,8 +427,14 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
 
     /// Fails with [`AcquireError::Unavailable`] if another transaction holds one of the objects. Locks none of them.
     async fn probe(&mut self) -> Result<(), AcquireError> {
-        for ids in self.request.ids.chunks(PROBE_BATCH) {
-            let probed: Result<i64, _> = self.engine.get_result(sql::Probe { ids }).await;
+        let request = self.request;
+        let exclusive: Vec<_> = request.exclusive().collect();
+        let shared: Vec<_> = request.shared.iter().collect();
+        let exclusive = exclusive.chunks(PROBE_BATCH).map(|ids| (ids, false));
+        let shared = shared.chunks(PROBE_BATCH).map(|ids| (ids, true));
+        for (ids, shared) in exclusive.chain(shared) {
+            let probe = Probe::unless_held(ids, shared);
+            let probed: Result<i64, _> = self.engine.get_result(probe).await;
             if let Err(failure) = &probed
                 && failure.is_end_of_wait()
             {
@@ -362,7 +449,7 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
     /// Inserts the row and, for a transient lock, deletes it: its index record stays locked until the transaction ends.
     /// Returns `false` when it was not inserted and the caller should try again.
     async fn insert_row(&mut self, id: &ObjectId) -> Result<bool, AcquireError> {
-        let (id, is_kept) = (Named(id.as_str()), self.request.is_kept());
+        let (id, is_kept) = (Named(id.as_str()), self.request.keeps(id));
         let started = Instant::now();
         match self.engine.execute_cached(sql::insert(id, is_kept)).await {
             Ok(_) if is_kept => Ok(true),

@@ -3,12 +3,13 @@
 use std::fmt::Write;
 
 use diesel::QueryResult;
-use diesel::dsl::{auto_type, delete as delete_from, insert_into};
+use diesel::dsl::{auto_type, delete as delete_from, insert_into, replace_into};
 use diesel::mysql::Mysql;
 use diesel::prelude::{ExpressionMethods, QueryDsl};
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable};
 
+use crate::engine::dialect::{DbNow, DbNowMinus, Dialect};
 use crate::engine::literal;
 use crate::engine::mysql::sql::{
     ANY_JOIN, ANY_JOIN_HINT, BEGIN_AT_LEVEL, IN_TRANSACTION, ISOLATION_LEVEL, InTransaction,
@@ -16,6 +17,7 @@ use crate::engine::mysql::sql::{
 };
 use crate::engine::tables::Named;
 use crate::engine::tables::diesel_locks_objects::{self, dsl};
+use crate::engine::tables::diesel_locks_wanted as wanted;
 use crate::link::raw_sql::{push, statement};
 use crate::values::lock_request::Request;
 use crate::{ObjectId, Wait};
@@ -41,11 +43,78 @@ statement! {
     }
 }
 
-/// Fails if another transaction holds one of the rows, uncommitted ones included, and waits for none. Locks nothing: at READ
-/// COMMITTED InnoDB releases at once what a statement has locked anew and its condition then excludes, and `kept` is never
-/// larger than 2. What the transaction held before stays locked. Not cached: the number of ids varies.
+/// The locking clause of a shared lock. Raw: MariaDB has no FOR SHARE, which the DSL sends.
+const IN_SHARE_MODE: &str = " /*!80000 FOR SHARE *//*M!100100 LOCK IN SHARE MODE */";
+
+statement! {
+    Mysql;
+    /// The `row`, with a shared lock, if the session's isolation level is below this, and, unless this session `holds` something, no
+    /// other wants the exclusive lock. `NOWAIT`: as [`LockRowNow`].
+    ShareRow<'a, const NOWAIT: bool> { id: &'a [u8], level: i64, holds: i32 } -> ((BigInt, Nullable<BigInt>), BigInt),
+    |self, out| {
+        let hint = if NOWAIT { LIMIT_HINT } else { "" };
+        push!(out;
+            "SELECT "; {hint}; {ISOLATION_LEVEL}; ", "; {IN_TRANSACTION}; ", "; {WRITER_UNKNOWN};
+            " FROM diesel_locks_objects AS object WHERE id = ", Binary = self.id;
+            " AND "; {ISOLATION_LEVEL}; " < ", BigInt = &self.level;
+            " AND (", Integer = &self.holds;
+            " OR NOT EXISTS (SELECT 1 FROM diesel_locks_wanted AS wanted WHERE wanted.id = ", Binary = self.id;
+            " AND wanted.until_us > "; {Mysql::NOW}; "))"; {IN_SHARE_MODE};
+        );
+        out.push_sql(if NOWAIT { " NOWAIT" } else { "" });
+    }
+}
+
+/// How many of the objects are wanted by a session for whose exclusive lock readers make room.
+#[auto_type]
+pub(crate) fn count_wanted<'a>(ids: &'a [Named<'a>]) -> _ {
+    let now: DbNow = DbNow {};
+    wanted::table
+        .filter(wanted::id.eq_any(ids))
+        .filter(wanted::until_us.gt(now))
+        .count()
+}
+
+/// Has sessions that hold nothing not acquire the shared locks of these objects, for so many microseconds.
+pub(crate) fn want<'a>(
+    ids: &[&'a ObjectId],
+    micros: i64,
+) -> impl QueryFragment<Mysql> + QueryId + Send + 'a {
+    let until = wanted::until_us.eq(DbNowMinus { micros: -micros });
+    let rows = ids
+        .iter()
+        .map(|id| (wanted::id.eq(Named(id.as_str())), until));
+    replace_into(wanted::table).values(rows.collect::<Vec<_>>())
+}
+
+/// Counts rows of these objects, and waits for none. Not cached: the number of ids varies.
 pub(crate) struct Probe<'a> {
-    pub(crate) ids: &'a [ObjectId],
+    ids: &'a [&'a ObjectId],
+    condition: &'static str,
+    clause: [&'static str; 2],
+}
+
+impl<'a> Probe<'a> {
+    /// Fails if another transaction holds one of the rows, uncommitted ones included. Locks nothing: at READ COMMITTED InnoDB releases
+    /// at once what a statement has locked anew and its condition then excludes, and `kept` is never larger than 2. What the
+    /// transaction held before stays locked.
+    pub(crate) fn unless_held(ids: &'a [&'a ObjectId], shared: bool) -> Self {
+        let mode = if shared { IN_SHARE_MODE } else { " FOR UPDATE" };
+        Self {
+            ids,
+            condition: "kept > 2",
+            clause: [mode, " NOWAIT"],
+        }
+    }
+
+    /// Those that no transaction holds exclusively, and locks them shared.
+    pub(crate) fn shareable(ids: &'a [&'a ObjectId]) -> Self {
+        Self {
+            ids,
+            condition: "kept",
+            clause: [IN_SHARE_MODE, " SKIP LOCKED"],
+        }
+    }
 }
 
 impl QueryId for Probe<'_> {
@@ -62,13 +131,13 @@ impl QueryFragment<Mysql> for Probe<'_> {
         out.unsafe_to_cache_prepared();
         // Not by the optimizer's choice, which may be to read, and lock, the whole table.
         push!(out;
-            "SELECT "; {LIMIT_HINT}; "COUNT(*) FROM diesel_locks_objects FORCE INDEX (PRIMARY) WHERE kept > 2 AND id IN (";
+            "SELECT "; {LIMIT_HINT}; "COUNT(*) FROM diesel_locks_objects FORCE INDEX (PRIMARY) WHERE "; {self.condition}; " AND id IN (";
         );
-        for (position, id) in self.ids.iter().enumerate() {
-            out.push_sql(if position == 0 { "" } else { ", " });
-            out.push_bind_param::<Binary, _>(id.as_str().as_bytes())?;
+        for id in self.ids {
+            push!(out; "", Binary = id.as_str().as_bytes(); ", ");
         }
-        out.push_sql(") FOR UPDATE NOWAIT");
+        // No id of an object. A row that is found by one key alone is read, and stays locked, before the condition is evaluated.
+        push!(out; "x'00')"; {self.clause[0]}; {self.clause[1]});
         Ok(())
     }
 }
@@ -95,6 +164,13 @@ statement! {
         " FOR UPDATE SKIP LOCKED) AS gone STRAIGHT_JOIN diesel_locks_objects AS object FORCE INDEX (PRIMARY) \
          ON object.id = gone.id";
     }
+}
+
+statement! {
+    Mysql;
+    /// Deletes the marks that have expired. The limit, because a session with `sql_safe_updates` refuses it without one.
+    DeleteUnwanted {} -> Integer,
+    |self| { "DELETE FROM diesel_locks_wanted WHERE until_us <= "; {Mysql::NOW}; " LIMIT 100000" }
 }
 
 /// The name of an object's named lock: a digest of database and id, the same whatever the session's collation.

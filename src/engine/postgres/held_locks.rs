@@ -44,7 +44,7 @@ statement! {
     /// with the sessions that wait for them. Raw, because the DSL does not know the server's own tables. It locks nothing:
     /// `regclass` only reads the name.
     ServerLocks {} -> (
-        Text, Nullable<BigInt>, Nullable<BigInt>, Bool, Nullable<BigInt>, BigInt,
+        Text, Nullable<BigInt>, Nullable<BigInt>, Bool, Bool, Nullable<BigInt>, BigInt,
         Nullable<Integer>, Nullable<Text>, Nullable<Text>, Nullable<Text>, Nullable<BigInt>, Nullable<Text>,
     ),
     |self| {
@@ -53,7 +53,7 @@ statement! {
          FROM pg_database WHERE datname = current_database()) \
          SELECT locks.virtualtransaction, \
          CASE locks.locktype WHEN 'advisory' THEN locks.objid::bigint END, locks.transactionid::text::bigint, \
-         locks.granted, (extract(epoch FROM locks.waitstart) * 1000000)::bigint, "; {Pg::NOW};
+         locks.granted, locks.mode = 'ShareLock', (extract(epoch FROM locks.waitstart) * 1000000)::bigint, "; {Pg::NOW};
         ", session.pid, session.usename::text, coalesce(session.client_hostname, host(session.client_addr)), \
          session.application_name, (extract(epoch FROM session.xact_start) * 1000000)::bigint, session.query \
          FROM ours JOIN locks ON \
@@ -75,6 +75,8 @@ struct ServerLock {
     /// The number of a transaction: its own if granted, otherwise that for which it waits.
     number: Option<i64>,
     granted: bool,
+    /// For transaction numbers, each waiter's.
+    shared: bool,
     waiting_us: Option<i64>,
     now_us: i64,
     pid: Option<i32>,
@@ -176,11 +178,16 @@ fn combine(rows: &[ServerLock], ids: Option<&HashMap<i32, String>>) -> Vec<HeldO
                 let transaction = row.transaction.clone();
                 *locks.uncommitted.entry(transaction).or_default() += 1;
             }
-            of_key.insert(key, locks.lock(row, id));
+            let holders: &mut Vec<usize> = of_key.entry(key).or_default();
+            holders.push(locks.lock(row, id));
         }
     }
     for row in &waiting {
-        if let Some(position) = key(row).and_then(|key| of_key.get(&key)) {
+        for position in key(row)
+            .and_then(|key| of_key.get(&key))
+            .into_iter()
+            .flatten()
+        {
             locks.held[*position].waiters.push(row.waiter());
         }
     }
@@ -241,17 +248,22 @@ impl Locks {
     fn lock(&mut self, holder: &ServerLock, id: Option<String>) -> usize {
         let transaction = holder.transaction.clone();
         self.holders.insert(transaction.clone());
+        let is_shared = holder.key.is_some() && holder.shared;
         let held = &mut self.held;
-        *self
+        let position = *self
             .of_id
             .entry((transaction, id.clone()))
             .or_insert_with(|| {
                 held.push(HeldObjectLock {
                     id,
+                    is_shared,
                     holder: holder.session(),
                     waiters: Vec::new(),
                 });
                 held.len() - 1
-            })
+            });
+        // A session may hold both.
+        self.held[position].is_shared &= is_shared;
+        position
     }
 }

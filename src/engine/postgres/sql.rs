@@ -10,9 +10,10 @@ use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::sql_types::{Array, BigInt, Bool, Integer, Nullable, Text};
 
+use crate::engine::dialect::{DbNow, DbNowMinus};
 use crate::engine::literal;
-use crate::engine::tables::Named;
 use crate::engine::tables::diesel_locks_objects::{self, dsl};
+use crate::engine::tables::{Named, WANTED_US, diesel_locks_wanted as wanted};
 use crate::link::raw_sql::{ASSERT_BEGUN, BEGIN_TRACKED, statement};
 use crate::values::lock_request::Request;
 use crate::values::transaction_options::Access;
@@ -26,11 +27,27 @@ extern "SQL" {
     fn diesel_locks_acquire(object_ids: Array<Text>, keep: Bool) -> Nullable<Text>;
     /// Returns `locked`, `held`, or the isolation level if it is unsuitable.
     fn diesel_locks_try_acquire(object_ids: Array<Text>, keep: Bool) -> Text;
+    /// With the objects whose locks are shared, and whether the transaction was begun for the request.
+    #[sql_name = "diesel_locks_acquire"]
+    fn acquire_in_modes(
+        object_ids: Array<Text>,
+        keep: Bool,
+        shared: Array<Text>,
+        holds_nothing: Bool,
+    ) -> Nullable<Text>;
+    #[sql_name = "diesel_locks_try_acquire"]
+    fn try_acquire_in_modes(
+        object_ids: Array<Text>,
+        keep: Bool,
+        shared: Array<Text>,
+        holds_nothing: Bool,
+    ) -> Text;
     fn version() -> Text;
     fn pg_backend_pid() -> Integer;
     fn pg_advisory_xact_lock(key: BigInt);
     fn pg_advisory_unlock(key: BigInt) -> Bool;
     fn pg_try_advisory_xact_lock(class: Integer, key: Integer) -> Bool;
+    fn pg_try_advisory_xact_lock_shared(class: Integer, key: Integer) -> Bool;
 }
 
 /// "diesel-l" as a number, so that no application uses this key by chance.
@@ -117,8 +134,8 @@ pub(crate) const ASSERT_OPEN: &str =
 pub(crate) const ROLLBACK_TO_SAVEPOINT: &str =
     "ROLLBACK TO SAVEPOINT diesel_locks; RELEASE SAVEPOINT diesel_locks";
 
-pub(crate) fn ids(request: &Request) -> Vec<&str> {
-    request.ids.iter().map(ObjectId::as_str).collect()
+pub(crate) fn texts(ids: &[ObjectId]) -> Vec<&str> {
+    ids.iter().map(ObjectId::as_str).collect()
 }
 
 #[auto_type]
@@ -129,6 +146,36 @@ pub(crate) fn acquire<'a>(ids: Vec<&'a str>, keep: bool) -> _ {
 #[auto_type]
 pub(crate) fn try_acquire<'a>(ids: Vec<&'a str>, keep: bool) -> _ {
     select(diesel_locks_try_acquire(ids, keep))
+}
+
+/// [`acquire`] of a request with shared locks.
+#[auto_type]
+pub(crate) fn acquire_shared<'a>(ids: Vec<&'a str>, keep: bool, shared: Vec<&'a str>) -> _ {
+    select(acquire_in_modes(ids, keep, shared, false))
+}
+
+#[auto_type]
+pub(crate) fn try_acquire_shared<'a>(
+    ids: Vec<&'a str>,
+    keep: bool,
+    shared: Vec<&'a str>,
+    holds_nothing: bool,
+) -> _ {
+    select(try_acquire_in_modes(ids, keep, shared, holds_nothing))
+}
+
+/// Those of the objects that no transaction holds exclusively, with the end of their marks. Locks them shared, until the end of the
+/// transaction.
+#[auto_type]
+pub(crate) fn shareable<'a>(ids: &'a [Named<'a>]) -> _ {
+    let class: SqlLiteral<Integer> = sql(ADVISORY_CLASS);
+    let lock: pg_try_advisory_xact_lock_shared<SqlLiteral<Integer>, dsl::advisory_key> =
+        pg_try_advisory_xact_lock_shared(class, dsl::advisory_key);
+    let until: DbNowMinus = DbNowMinus { micros: -WANTED_US };
+    diesel_locks_objects::table
+        .select((dsl::id, until))
+        .filter(dsl::id.eq_any(ids))
+        .filter(case_when(dsl::kept, lock).otherwise(false))
 }
 
 /// Locks kept rows that are not locked, and returns them.
@@ -144,6 +191,13 @@ pub(crate) fn free_kept(limit: i64) -> _ {
         .select((dsl::id, dsl::advisory_key))
         .filter(case_when(dsl::kept, lock).otherwise(false))
         .limit(limit)
+}
+
+/// The marks that have expired.
+#[auto_type]
+pub(crate) fn unwanted() -> _ {
+    let now: DbNow = DbNow {};
+    wanted::table.filter(wanted::until_us.le(now))
 }
 
 /// By id and key: the row may have been purged before its key was locked, and a new row with the same id has another key.
@@ -164,22 +218,26 @@ statement! {
     }
 }
 
-/// BEGIN and the locks in one message of the simple protocol, which has no bound values.
-pub(crate) fn begin_and_acquire(request: &Request) -> String {
-    format!("{}; {}", *BEGIN, acquire_in_time(request))
+/// BEGIN and the locks in one message of the simple protocol, which has no bound values. Creates no row of a shared lock, unless
+/// this transaction is for it.
+pub(crate) fn begin_and_acquire(request: &Request, creates_rows: bool) -> String {
+    format!("{}; {}", *BEGIN, acquire_in_time(request, !creates_rows))
 }
+
+/// In the error of [`begin_and_acquire`] and [`try_acquire_shared`]: a shared lock has no row yet.
+pub(crate) const NO_SHARED_ROW: &str = "diesel_locks: a shared object has no row";
 
 /// The locks in an open transaction, in one message with a savepoint, to which the caller rolls back after an error.
 pub(crate) fn acquire_in_savepoint(request: &Request) -> String {
-    let acquire = acquire_in_time(request);
+    let acquire = acquire_in_time(request, false);
     format!("SAVEPOINT diesel_locks; {acquire}; RELEASE SAVEPOINT diesel_locks")
 }
 
 /// Limits the wait by `statement_timeout`, which counts the whole statement, and not by `lock_timeout`, which starts again with
 /// each holder. When the time is up, sets both: the statement then acquires free locks even on a slow server, but does not wait
 /// for holders.
-fn acquire_in_time(request: &Request) -> String {
-    let acquire = acquire_as_text(request);
+fn acquire_in_time(request: &Request, holds_nothing: bool) -> String {
+    let acquire = acquire_as_text(request, holds_nothing);
     let Wait::AtMost(_) = request.wait else {
         return acquire;
     };
@@ -208,19 +266,30 @@ fn acquire_in_time(request: &Request) -> String {
     )
 }
 
-fn acquire_as_text(request: &Request) -> String {
-    let mut ids = String::new();
-    for (position, id) in request.ids.iter().enumerate() {
-        if position > 0 {
-            ids.push_str(", ");
-        }
-        literal::push_for_postgres(&mut ids, id.as_str());
-    }
+fn acquire_as_text(request: &Request, holds_nothing: bool) -> String {
     let kept = request.is_kept();
+    let ids = literals(&request.ids);
+    if !request.shared.is_empty() {
+        let shared = literals(&request.shared);
+        return format!(
+            "SELECT diesel_locks_acquire(ARRAY[{ids}]::text[], {kept}, ARRAY[{shared}]::text[], {holds_nothing})"
+        );
+    }
     match request.ids.len() {
         1 => format!("SELECT diesel_locks_acquire_one({ids}, {kept})"),
         _ => format!("SELECT diesel_locks_acquire(ARRAY[{ids}]::text[], {kept})"),
     }
+}
+
+fn literals(ids: &[ObjectId]) -> String {
+    let mut literals = String::new();
+    for (position, id) in ids.iter().enumerate() {
+        if position > 0 {
+            literals.push_str(", ");
+        }
+        literal::push_for_postgres(&mut literals, id.as_str());
+    }
+    literals
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ static MESSAGES: LazyLock<Messages> =
 /// What the user of an application needs, as in `docs/privileges.md`.
 const PRIVILEGES: &[RequiredPrivilege] = &[
     required("diesel_locks_objects", "SELECT, INSERT, DELETE"),
+    required("diesel_locks_wanted", "SELECT, INSERT, DELETE"),
     required("diesel_locks_slots", "SELECT, INSERT, UPDATE, DELETE"),
     required("diesel_locks_semaphores", "SELECT, INSERT, DELETE"),
     required("diesel_locks_fences", "SELECT, INSERT, UPDATE"),

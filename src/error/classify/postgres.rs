@@ -12,6 +12,7 @@ static MESSAGES: LazyLock<Messages> =
 /// What the user of an application needs, as in `docs/privileges.md`.
 const PRIVILEGES: &[RequiredPrivilege] = &[
     required("diesel_locks_objects", "SELECT, INSERT, DELETE"),
+    required("diesel_locks_wanted", "SELECT, INSERT, UPDATE, DELETE"),
     required("diesel_locks_slots", "SELECT, INSERT, UPDATE, DELETE"),
     required("diesel_locks_semaphores", "SELECT, INSERT, UPDATE"),
     required("diesel_locks_fences", "SELECT, INSERT, UPDATE"),
@@ -19,6 +20,7 @@ const PRIVILEGES: &[RequiredPrivilege] = &[
     required("diesel_locks_acquire", "EXECUTE"),
     required("diesel_locks_acquire_one", "EXECUTE"),
     required("diesel_locks_try_acquire", "EXECUTE"),
+    required("diesel_locks_admits", "EXECUTE"),
     required("diesel_locks_permits", "EXECUTE"),
     required("diesel_locks_timeline_us", "EXECUTE"),
     required("diesel_locks_look_at_slots", "EXECUTE"),

@@ -25,6 +25,27 @@ fn first_come_first_served() {
 }
 
 #[test]
+fn waiters_that_share_enter_together() {
+    let queues = Queues::new(true);
+    let mut first = refused(&queues, PATIENT);
+    let mut second = join(&queues, PATIENT);
+    let mut third = join(&queues, PATIENT);
+    release(&queues);
+    for place in [&mut first, &mut second] {
+        place.share();
+        assert_eq!(place.wait(None), RELEASED);
+        place.granted();
+    }
+    // It does not share what it is granted.
+    assert_eq!(third.wait(None), RELEASED);
+    let fourth = join(&queues, PATIENT);
+    third.granted();
+    assert_eq!(awake(&queues), 0);
+    drop(fourth);
+    assert_empty(&queues);
+}
+
+#[test]
 fn newcomer_queries_at_once_where_all_others_query() {
     let queues = queues();
     let mut places: Vec<_> = (0..4)

@@ -59,6 +59,31 @@ pub(crate) fn pause() {
     std::thread::sleep(Duration::from_millis(150));
 }
 
+pub(crate) fn each_holder_of_a_shared_lock_is_shown<B: Backend<Conn: InspectExt>>() {
+    let _alone = alone();
+    let database = Arc::new(B::new());
+    let mut conn = database.connect();
+    let holders = [(); 2].map(|()| Holder::acquire(&database, LockRequest::shared("a")));
+    let waiting = waiter(&database, LockRequest::new("a"));
+    // MariaDB shows one of those for which a session waits.
+    let both = B::lock_view(&mut conn).all_waiters;
+    await_shown(&mut conn, vec![of("a", 1); 1 + usize::from(both)]);
+    let locks = held(&mut conn);
+    assert!(locks.iter().all(|lock| lock.is_shared), "{locks:?}");
+    assert!(!both || locks[0].holder.id != locks[1].holder.id);
+    for holder in holders {
+        holder.release();
+    }
+    result_of(&waiting);
+
+    let writer = Holder::acquire(&database, "a");
+    let waiting = waiter(&database, LockRequest::shared("a"));
+    await_shown(&mut conn, vec![of("a", 1)]);
+    assert!(!held(&mut conn)[0].is_shared);
+    writer.release();
+    result_of(&waiting);
+}
+
 fn request(id: &str, retention: Retention) -> LockRequest {
     LockRequest::new(id).retention(retention)
 }

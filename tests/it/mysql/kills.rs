@@ -203,7 +203,7 @@ fn migrate_resumes_after_a_kill_at_any_statement() {
         .rev()
         .flat_map(|(_, down)| statements(down))
         .collect();
-    assert_eq!((up.len(), down.len()), (6, 5));
+    assert_eq!((up.len(), down.len()), (7, 6));
     for ran in 0..=up.len() {
         let database = Mysql::empty();
         let mut conn = database.connect();

@@ -13,8 +13,9 @@ use crate::support::postgres::Postgres;
 use crate::support::privileges::{Role, documented_grants};
 use crate::support::wrapped_backend::Wrapper;
 
-const TABLES: [&str; 5] = [
+const TABLES: [&str; 6] = [
     "diesel_locks_objects",
+    "diesel_locks_wanted",
     "diesel_locks_slots",
     "diesel_locks_semaphores",
     "diesel_locks_fences",

@@ -50,10 +50,19 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    diesel_locks_wanted (id) {
+        #[max_length = 1020]
+        id -> Varchar,
+        until_us -> Int8,
+    }
+}
+
 diesel::allow_tables_to_appear_in_same_query!(
     diesel_locks_fences,
     diesel_locks_objects,
     diesel_locks_semaphores,
     diesel_locks_sequences,
     diesel_locks_slots,
+    diesel_locks_wanted,
 );

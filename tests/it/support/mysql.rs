@@ -219,6 +219,7 @@ impl<C: EngineConnection<Backend = diesel::mysql::Mysql>> Backend for MysqlOn<C>
                  *//*M!100100 information_schema.processlist */ AS sessions \
                  WHERE db = '{}' AND (state IN ('User lock', 'Waiting for table metadata lock') \
                  OR (command <> 'Sleep' AND (info LIKE '%diesel_locks_objects%FOR UPDATE' \
+                 OR info LIKE '%diesel_locks_objects%SHARE%' \
                  OR info LIKE '%counters%FOR UPDATE' OR info LIKE 'INSERT INTO diesel_locks_sequences%')))",
                 self.name
             ),

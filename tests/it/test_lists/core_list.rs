@@ -66,6 +66,18 @@ macro_rules! core_tests {
                 databases_are_listed_apart,
                 unusable_list_options_are_refused,
             },
+            shared_locks::{
+                readers_share_an_object_and_exclude_writers,
+                writers_exclude_readers,
+                waiting_writer_goes_before_later_readers,
+                writer_of_a_pool_goes_before_later_readers,
+                readers_of_a_pool_enter_together,
+                one_request_has_locks_of_both_kinds,
+                shared_lock_is_not_upgraded,
+                shared_lock_in_an_open_transaction_lasts_until_its_end,
+                sixteen_readers_and_writers_see_no_half_update,
+                requests_that_do_not_agree_are_refused,
+            },
             retention::{
                 purge_leaves_held_rows_alone,
                 purge_waits_for_no_held_row,
