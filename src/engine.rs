@@ -39,6 +39,7 @@ pub(crate) use crate::engine::sqlite::SqliteEngine;
 use async_trait::async_trait;
 use diesel::connection::{Connection, TransactionManagerStatus};
 
+use crate::engine::migration_runner::SqlMigration;
 use crate::engine::sequence_queries::{DrawRequest, SequenceRow};
 use crate::engine::slots::SemaphoreBackend;
 use crate::link::depth::StartedMark;
@@ -128,6 +129,10 @@ pub trait Engine: SemaphoreBackend {
 
     /// Runs the pending migrations while no other session does. No transaction is open. Returns their versions.
     async fn migrate(&mut self) -> Result<Vec<String>, Error>;
+
+    /// [`migrate`](Self::migrate), and the application's pending migrations, under one lock of the session (on SQLite of each
+    /// migration).
+    async fn run_migrations(&mut self, application: &[SqlMigration]) -> Result<Vec<String>, Error>;
 
     /// Begins a transaction at READ COMMITTED (SQLite: immediate), and acquires the locks in it or leaves none open.
     async fn begin_with_locks(&mut self, request: &Request) -> Result<LockOutcome, Error>;

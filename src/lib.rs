@@ -94,7 +94,7 @@
 //! - [`Error`]: one error type for all engines, with a table of the errors of each method.
 //! - [`operation`]: [when each method blocks](operation::blocking), [events](operation::events) for logs and metrics,
 //!   [GRANTs](operation::privileges), [SQLite](operation::sqlite), [PgBouncer](operation::pgbouncer).
-//! - [`migrate`], [`migrations`]: the tables. [`assume_single_writer`]: for a cluster with several writable nodes.
+//! - [`migrate`], [`migrations`]: the tables. [`run_migrations`]: with the application's migrations. [`assume_single_writer`]: for a cluster with several writable nodes.
 //! - [`chrono`] and [`uuid`] are re-exported: their types stand in signatures.
 //!
 //! # In tests
@@ -142,7 +142,7 @@
 //! - `postgres`, `mysql`, `sqlite`: the engines. Each enables Diesel's feature of the same name. `mysql` includes MariaDB.
 //! - `r2d2`: Diesel's connection pool; `LockPool`, `SlotRenewer`, `Shutdown` and what they use, `Error::Pool`, `Error::Stopped`.
 //! - `async-postgres`, `async-mysql`, `async-sqlite`: the connections of diesel-async 0.9; the traits `Async..Ext`,
-//!   `migrate_async`, `assume_single_writer_async`, and `set_cancel_tls` (`async-postgres`). `async-postgres` and `async-mysql`
+//!   `migrate_async`, `run_migrations_async`, `assume_single_writer_async`, and `set_cancel_tls` (`async-postgres`). `async-postgres` and `async-mysql`
 //!   need no client library of the database. All three need a runtime of tokio with `enable_all`.
 //! - `bb8`, `deadpool`: diesel-async's pools; the types of `r2d2`, `Async`, `AsyncPool`, `Error::AsyncPool`, `Error::Stopped`.
 //! - `cron`: `TimerJob::cron`, `Error::InvalidSchedule`; with one of the pools.
@@ -220,7 +220,7 @@ pub use crate::api::object_lock::ObjectLockExt;
 pub use crate::api::semaphore::SemaphoreExt;
 pub use crate::api::sequence::SequenceExt;
 pub use crate::api::setup::assume_single_writer;
-pub use crate::api::setup::migrate;
+pub use crate::api::setup::{migrate, run_migrations};
 pub use crate::api::transaction::TransactionExt;
 #[cfg(feature = "_async")]
 pub use crate::api::{
@@ -228,7 +228,7 @@ pub use crate::api::{
     object_lock::AsyncObjectLockExt,
     semaphore::AsyncSemaphoreExt,
     sequence::AsyncSequenceExt,
-    setup::{assume_single_writer_async, migrate_async},
+    setup::{assume_single_writer_async, migrate_async, run_migrations_async},
     transaction::AsyncTransactionExt,
 };
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]

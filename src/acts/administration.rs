@@ -11,6 +11,7 @@ use crate::acts::slot_attempts::create_slots;
 use crate::acts::slot_queue;
 use crate::acts::transaction::{assert_open_if_in_transaction, outside};
 use crate::engine::Engine;
+use crate::engine::migration_runner::SqlMigration;
 use crate::engine::slots::{HeldRow, RaiseOutcome, SemaphoreRow};
 use crate::error::NameKind;
 use crate::error::limits::LONGEST_LEASE;
@@ -20,6 +21,16 @@ use crate::{Error, ListOptions, Semaphore, SemaphoreInfo, SequenceInfo, SlotInfo
 pub(crate) async fn migrate(engine: &mut dyn Engine) -> Result<Vec<String>, Error> {
     outside(engine, "migrate", "MySQL and MariaDB would commit it")?;
     engine.migrate().await
+}
+
+pub(crate) async fn run_migrations(
+    engine: &mut dyn Engine,
+    application: &[SqlMigration],
+) -> Result<Vec<String>, Error> {
+    let reason =
+        "a migration may have to run outside of one, and MySQL and MariaDB would commit it";
+    outside(engine, "run_migrations", reason)?;
+    engine.run_migrations(application).await
 }
 
 pub(crate) async fn force_release_all(engine: &mut dyn Engine, name: &str) -> Result<usize, Error> {

@@ -1,5 +1,5 @@
-//! The migrations that create the tables. [`migrate`](crate::migrate) runs them. An application that embeds its own migrations can
-//! run these constants with them, and [`write_to`] writes the files into a folder for the Diesel CLI.
+//! The migrations that create the tables. [`migrate`](crate::migrate) and [`run_migrations`](crate::run_migrations) run them, and
+//! [`write_to`] writes the files into a folder for the Diesel CLI.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

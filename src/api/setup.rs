@@ -1,12 +1,18 @@
 //! What an application calls before it uses the other methods: the tables, and clusters with several writable nodes.
 
+use diesel::Connection;
+use diesel::migration::MigrationSource;
+
 use crate::Error;
 use crate::acts::administration;
 #[cfg(feature = "_async")]
 use crate::acts::cancel_guard::unless_dropped;
 #[cfg(feature = "_async")]
 use crate::engine::HasAsyncEngine;
+use crate::engine::migration_runner::sql_of;
 use crate::engine::{HasBlockingEngine, HasEngine};
+#[cfg(feature = "_async")]
+use crate::link::Link;
 
 /// Creates or updates the tables of this crate. Returns the versions of the migrations that it ran; none if the tables
 /// are up to date.
@@ -27,8 +33,8 @@ use crate::engine::{HasBlockingEngine, HasEngine};
 /// Call it when the application starts. Any number of servers may call it at the same time: one runs the migrations while the
 /// others wait, without limit on MySQL, MariaDB and SQLite, and up to `lock_timeout` (off by default) on PostgreSQL. The versions
 /// are recorded in Diesel's table `__diesel_schema_migrations`, and sort before every version of an application, so that
-/// `diesel migration revert` reverts the application's last migration. To run them with the application's own migrations see
-/// [`migrations`](crate::migrations).
+/// `diesel migration revert` reverts the application's last migration. [`run_migrations`](crate::run_migrations) runs the
+/// application's own migrations too.
 ///
 /// # Which tables
 ///
@@ -41,13 +47,6 @@ use crate::engine::{HasBlockingEngine, HasEngine};
 /// If there is nothing to create, `migrate` writes nothing, waits for nobody, and needs only the
 /// [privileges of the application](crate::operation::privileges): it may run on a standby and in a read-only session. Otherwise the
 /// user needs the privilege to create tables and, on PostgreSQL, functions.
-///
-/// # The application's own migrations
-///
-/// On MySQL and MariaDB do not run migrations in [`with_object_lock`](crate::ObjectLockExt::with_object_lock), nor in any
-/// other transaction: `CREATE TABLE` and `ALTER TABLE` commit it, which releases the lock. Then Diesel fails on a savepoint
-/// that no longer exists, and does not record the migration, so that all later runs fail at a table that exists. Use
-/// `SELECT GET_LOCK(..)` there, or let one process migrate before the others start.
 ///
 /// # Errors
 ///
@@ -90,6 +89,113 @@ pub fn migrate_async<C: AsEngine<true>>(
     async move {
         let mut engine = C::Engine::engine(conn)?;
         unless_dropped!(&mut *engine, |engine| administration::migrate(engine))
+    }
+}
+
+/// Runs the pending migrations of this crate ([`migrate`](crate::migrate)) and of the application, each once, while other replicas
+/// do the same. Returns the versions of the migrations that it ran.
+///
+/// ```
+/// # #[cfg(feature = "sqlite")] {
+/// use diesel::prelude::*;
+/// use diesel_migrations::{EmbeddedMigrations, embed_migrations};
+///
+/// const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
+///
+/// let mut conn = SqliteConnection::establish(":memory:")?;
+/// let ran = diesel_locks::run_migrations(&mut conn, MIGRATIONS)?;
+/// assert_eq!(ran.len(), 3);
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Call it when each replica starts, in place of `run_pending_migrations`. One replica runs the migrations, in the order of their
+/// versions. The others wait without limit, then read the records in `__diesel_schema_migrations` again, and find nothing to do.
+///
+/// The lock is one of the session: an advisory lock on PostgreSQL, `GET_LOCK` on MySQL and MariaDB. The server releases it when the
+/// process ends, after the statement that was running. On SQLite each migration in a transaction locks the database, and each other
+/// one the file `<database>-migrate`, which stays (none for a database in memory).
+///
+/// On PostgreSQL a waiting replica has no snapshot, so that it does not block `CREATE INDEX CONCURRENTLY`. Connect directly or
+/// through a pooler in session mode.
+///
+/// # Interrupted migrations
+///
+/// A migration runs in a transaction unless its `metadata.toml` says `run_in_transaction = false`. If its process is killed, the
+/// transaction is rolled back, and the next replica runs it again.
+///
+/// MySQL and MariaDB commit at each `CREATE TABLE`, `ALTER TABLE` and the like. If the process ends after the first such
+/// statement has begun, or a later statement fails, each call returns [`Error::InterruptedMigration`] until the migration is
+/// completed or undone by hand. With one such statement in a migration there is the least to repair.
+///
+/// With `run_in_transaction = false` the migration is run again after an interruption. Write it so that it can run twice (`IF NOT
+/// EXISTS`). On PostgreSQL an index that it names and that is not valid is dropped first, as `CREATE INDEX CONCURRENTLY` leaves one:
+/// give the index a name.
+///
+/// Interrupted migrations are in the table `__diesel_locks_begun_migrations`, which is created when it is needed.
+///
+/// # Errors
+///
+/// As [`migrate`](crate::migrate), and
+///
+/// - [`Error::InterruptedMigration`]: see above.
+/// - [`Error::TransactionPooler`] on PostgreSQL, through a pooler in transaction mode that has changed the session. What has run is
+///   recorded. The lock may stay in a session of the pooler until that is closed.
+/// - [`Error::Migration`] also if the source of the migrations fails, or has a migration in Rust that needs the connection:
+///   only SQL can be run (`EmbeddedMigrations`, `FileBasedMigrations`).
+/// - [`Error::SeveralWriters`] also on Galera.
+pub fn run_migrations<C, S>(conn: &mut C, migrations: S) -> Result<Vec<String>, Error>
+where
+    C: AsEngine<false, Engine: Connection>,
+    S: MigrationSource<<C::Engine as Connection>::Backend>,
+{
+    let application = sql_of(migrations)?;
+    let mut engine = C::Engine::engine(conn.as_engine())?;
+    C::Engine::block_on(administration::run_migrations(&mut *engine, &application))
+}
+
+/// [`run_migrations`] on a connection of diesel-async, or on a pooled one (`bb8`, `deadpool`), on any kind of runtime.
+///
+/// If the future is dropped, the statement that is running is cancelled (on SQLite the drop waits for its end), then the lock is
+/// released, and the connection is unusable.
+///
+/// # Errors
+///
+/// As [`run_migrations`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/asynchronous.rs")); }
+/// use diesel_migrations::{EmbeddedMigrations, embed_migrations};
+///
+/// const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
+///
+/// # let directory = tempfile::tempdir()?;
+/// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
+/// diesel_locks::run_migrations_async(&mut pool.get().await?, MIGRATIONS).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[cfg(feature = "_async")]
+pub fn run_migrations_async<C, S>(
+    conn: &mut C,
+    migrations: S,
+) -> impl Future<Output = Result<Vec<String>, Error>> + Send
+where
+    C: AsEngine<true, Engine: HasAsyncEngine>,
+    S: MigrationSource<<C::Engine as Link>::Db>,
+{
+    // Here, because they need not be `Send`.
+    let application = sql_of(migrations);
+    let conn = conn.as_engine();
+    async move {
+        let application = application?;
+        let mut engine = C::Engine::engine(conn)?;
+        unless_dropped!(&mut *engine, |engine| administration::run_migrations(
+            engine,
+            &application
+        ))
     }
 }
 

@@ -5,6 +5,7 @@ use std::future::ready;
 use diesel::backend::Backend;
 use diesel::sql_types::{BigInt, HasSqlType};
 
+use crate::Error;
 use crate::engine::migration_runner::MigrationFile;
 use crate::engine::tables::Name;
 use crate::error::classify::{ErrorClass, classify};
@@ -22,6 +23,8 @@ pub trait Dialect: Backend + HasSqlType<Name> {
     /// Whether an UPDATE may count the rows that it has changed, and not those that it has found: without the flag
     /// `CLIENT_FOUND_ROWS`, which is the application's choice on a connection that it has opened itself.
     const COUNTS_CHANGED_ROWS: bool = false;
+    /// Whether DDL commits the transaction in which it runs.
+    const COMMITS_DDL: bool = false;
     /// After the name of a table: has an UPDATE find rows by the primary key.
     const BY_PRIMARY_KEY: &'static str = "";
 
@@ -30,6 +33,28 @@ pub trait Dialect: Backend + HasSqlType<Name> {
 
     /// The columns and functions that the migrations create, in the words of the engine's catalog. Later versions may add some.
     const PARTS: &'static [&'static str];
+
+    /// Begins the transaction of a migration of the application. Fails if the session no longer has the lock of the migrations.
+    fn begin_migration(
+        conn: &mut impl Link<Db = Self>,
+    ) -> impl Future<Output = Result<(), Error>> + Send {
+        async { Ok(conn.begin_nested().await?) }
+    }
+
+    /// Where the session has no lock of the migrations: a lock for one that runs outside of a transaction, until it is dropped.
+    fn lock_migration(
+        _conn: &mut impl Link<Db = Self>,
+    ) -> impl Future<Output = Result<Option<Box<dyn Send>>, Error>> + Send {
+        ready(Ok(None))
+    }
+
+    /// Removes what an interrupted migration outside of a transaction may have left, and could not use again.
+    fn clear_interrupted(
+        _conn: &mut impl Link<Db = Self>,
+        _sql: &str,
+    ) -> impl Future<Output = Result<(), Error>> + Send {
+        ready(Ok(()))
+    }
 
     /// The class of the error of the last statement, which is one of a migration.
     fn class_of_failure(

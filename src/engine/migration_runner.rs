@@ -1,12 +1,17 @@
 //! The migrations: their files, and how they are run and recorded in Diesel's own table. The Diesel CLI and
-//! `diesel_migrations` see what this crate has run, and this crate sees what they have run.
+//! `diesel_migrations` see what this crate has run, and this crate sees what they have run. The application's own, as SQL.
 
-use diesel::QueryDsl;
+use std::any::Any;
+
+use diesel::QueryResult;
+use diesel::backend::Backend;
+use diesel::connection::{BoxableConnection, SimpleConnection};
 use diesel::deserialize::FromSqlRow;
-use diesel::dsl::Select;
-use diesel::expression::QueryMetadata;
-use diesel::migration::CREATE_MIGRATIONS_TABLE;
-use diesel::query_builder::QueryFragment;
+use diesel::dsl::sql;
+use diesel::expression::{QueryMetadata, SqlLiteral};
+use diesel::migration::{CREATE_MIGRATIONS_TABLE, MigrationSource};
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::serialize::ToSql;
 use diesel::sql_types::Text;
 
 use crate::Error;
@@ -49,19 +54,10 @@ macro_rules! migration_files {
 }
 pub(crate) use migration_files;
 
-diesel::table! {
-    __diesel_schema_migrations (version) {
-        version -> VarChar,
-        run_on -> Timestamp,
-    }
-}
-
-type Versions = Select<__diesel_schema_migrations::table, __diesel_schema_migrations::version>;
-
 #[derive(Debug, thiserror::Error)]
 #[error("Failed to run {migration} with: {error}")]
 struct Failed {
-    migration: &'static str,
+    migration: String,
     error: diesel::result::Error,
 }
 
@@ -103,7 +99,7 @@ impl MigrationFile {
 
 async fn run_part<DB: Dialect>(
     conn: &mut impl Link<Db = DB>,
-    migration: &'static str,
+    migration: &str,
     sql: &str,
 ) -> Result<(), Error> {
     let Err(error) = conn.batch(sql).await else {
@@ -113,8 +109,13 @@ async fn run_part<DB: Dialect>(
         class @ (ErrorClass::ReadOnly | ErrorClass::InsufficientPrivilege(_)) => {
             Error::from_class(class, error)
         }
-        _ => Error::Migration(Box::new(Failed { migration, error })),
+        _ => failed(migration, error),
     })
+}
+
+fn failed(migration: &str, error: diesel::result::Error) -> Error {
+    let migration = migration.to_owned();
+    Error::Migration(Box::new(Failed { migration, error }))
 }
 
 pub(crate) fn not_privileged(privilege: RequiredPrivilege, error: Error) -> Error {
@@ -125,6 +126,19 @@ pub(crate) fn not_privileged(privilege: RequiredPrivilege, error: Error) -> Erro
         Ok(failed) => Error::from_class(ErrorClass::InsufficientPrivilege(privilege), failed.error),
         Err(cause) => Error::Migration(cause),
     }
+}
+
+type Versions = SqlLiteral<Text>;
+
+/// The versions in the table.
+async fn versions<DB>(conn: &mut impl Link<Db = DB>, table: &str) -> QueryResult<Vec<String>>
+where
+    DB: Dialect + QueryMetadata<Text>,
+    Versions: QueryFragment<DB>,
+    String: FromSqlRow<Text, DB>,
+{
+    let versions: Versions = sql(&format!("SELECT version FROM {table}"));
+    conn.load(versions).await
 }
 
 pub(crate) struct Plan {
@@ -152,9 +166,7 @@ impl Plan {
         let all = migrations::<DB>();
         let pending: Vec<_> = match records {
             Records::Readable => {
-                let versions: Versions =
-                    __diesel_schema_migrations::table.select(__diesel_schema_migrations::version);
-                let recorded: diesel::QueryResult<Vec<String>> = conn.load(versions).await;
+                let recorded = versions(conn, RECORDS).await;
                 let recorded = recorded.map_err(|error| Error::Migration(Box::new(error)))?;
                 let lacks = |file: &&MigrationFile| !recorded.contains(&file.version());
                 let pending: Vec<_> = all.filter(lacks).collect();
@@ -219,80 +231,206 @@ impl Records {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use diesel::migration::MigrationSource;
-    use diesel_migrations::EmbeddedMigrations;
+/// Migrations of the application that may have left a part of themselves when their process ended. Not a table of this crate's
+/// migrations: `run_migrations` creates it when it is needed.
+const BEGUN: &str = "__diesel_locks_begun_migrations";
 
-    use super::*;
+/// Creates that table. Deletes what a process has left that ended after the record of its migration.
+const PREPARE_BEGUN: &str = "CREATE TABLE IF NOT EXISTS __diesel_locks_begun_migrations (version VARCHAR(50) PRIMARY KEY NOT NULL); \
+     DELETE FROM __diesel_locks_begun_migrations WHERE version IN (SELECT version FROM __diesel_schema_migrations)";
 
-    /// FNV-1a, which no version of Rust changes.
-    fn digest(text: &str) -> u64 {
-        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
-    }
+const INSERT_RECORD: &str = "INSERT INTO __diesel_schema_migrations (version) VALUES (";
+const INSERT_BEGUN: &str = "INSERT INTO __diesel_locks_begun_migrations (version) VALUES (";
+const DELETE_BEGUN: &str = "DELETE FROM __diesel_locks_begun_migrations WHERE version IN (";
 
-    /// The versions are those of Diesel, and the files, in the order of their names, `up.sql` before `down.sql`, have these
-    /// digests.
-    ///
-    /// After the first release the digests do not change: databases have run the files. A change of the tables is a new file,
-    /// whose digests are added at the end.
-    fn are_frozen<B: Dialect>(embedded: &EmbeddedMigrations, digests: [u64; 6]) {
-        let ours: Vec<String> = migrations::<B>().map(MigrationFile::version).collect();
-        let embedded = MigrationSource::<B>::migrations(embedded).expect("migrations");
-        let versions = embedded
-            .iter()
-            .map(|migration| migration.name().version().to_string());
-        let mut versions: Vec<String> = versions.collect();
-        versions.sort();
-        assert_eq!(ours, versions);
-        for version in ours {
-            let plain = |c: char| c.is_ascii_alphanumeric();
-            assert!(version.chars().all(plain), "{version} in quotes");
-        }
-        let files: Vec<u64> = B::FILES.iter().map(|file| digest(file.text)).collect();
-        assert_eq!(files, digests, "{files:#x?}");
-    }
+/// The start of a change, and the version in it. Raw, because a function for all engines has to name the type of each change of
+/// the DSL.
+struct Change<'a>(&'static str, &'a str);
 
-    #[cfg(feature = "_postgres")]
-    #[test]
-    fn migrations_of_postgres_are_frozen() {
-        let digests = [
-            0x1ff3_2777_c103_ab37,
-            0xde05_c3eb_52fd_69b5,
-            0x2fb3_02bc_0682_a490,
-            0x65ac_86d9_4988_f53a,
-            0x30ba_a652_4176_633c,
-            0x0892_f63d_6746_e605,
-        ];
-        are_frozen::<diesel::pg::Pg>(&crate::api::migrations::POSTGRES, digests);
-    }
+impl QueryId for Change<'_> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
 
-    #[cfg(feature = "_mysql")]
-    #[test]
-    fn migrations_of_mysql_are_frozen() {
-        let digests = [
-            0xadf0_ef2e_22c7_58a2,
-            0xc9b4_5035_d9a2_022c,
-            0x5dcd_ee20_1941_3b5f,
-            0xfd4f_364d_12a2_bcf2,
-            0xb483_600e_a3d3_ae53,
-            0xdcbb_0684_53fd_ca16,
-        ];
-        are_frozen::<diesel::mysql::Mysql>(&crate::api::migrations::MYSQL, digests);
-    }
-
-    #[cfg(feature = "_sqlite")]
-    #[test]
-    fn migrations_of_sqlite_are_frozen() {
-        let digests = [
-            0x2890_8d1a_3544_94ac,
-            0x1942_e266_b347_4a3b,
-            0x8403_c96d_7d6d_3817,
-            0x7962_de26_fd68_cc8d,
-            0x8064_7afb_d518_14de,
-            0x0892_f63d_6746_e605,
-        ];
-        are_frozen::<diesel::sqlite::Sqlite>(&crate::api::migrations::SQLITE, digests);
+impl<DB: Backend> QueryFragment<DB> for Change<'_>
+where
+    str: ToSql<Text, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql(self.0);
+        out.push_bind_param::<Text, _>(self.1)?;
+        out.push_sql(")");
+        Ok(())
     }
 }
+
+/// A migration of the application.
+#[derive(Debug)]
+pub struct SqlMigration {
+    version: String,
+    name: String,
+    batches: Vec<String>,
+    in_transaction: bool,
+}
+
+/// In place of the connection: it takes down what a migration would send. So migrations run on each kind of connection, and in
+/// none of its own that blocks. A migration in Rust finds no connection that it knows.
+struct Recorder(Vec<String>);
+
+impl SimpleConnection for Recorder {
+    fn batch_execute(&mut self, sql: &str) -> QueryResult<()> {
+        self.0.push(sql.to_owned());
+        Ok(())
+    }
+}
+
+impl<DB: Backend> BoxableConnection<DB> for Recorder {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// The migrations of the source, in the order of their versions.
+#[expect(clippy::needless_pass_by_value, reason = "as Diesel takes it")]
+pub(crate) fn sql_of<DB: Backend>(
+    source: impl MigrationSource<DB>,
+) -> Result<Vec<SqlMigration>, Error> {
+    let migrations = source.migrations().map_err(Error::Migration)?;
+    let mut all = Vec::with_capacity(migrations.len());
+    for migration in migrations {
+        let mut recorder = Recorder(Vec::new());
+        migration.run(&mut recorder).map_err(Error::Migration)?;
+        all.push(SqlMigration {
+            version: migration.name().version().to_string(),
+            name: migration.name().to_string(),
+            batches: recorder.0,
+            in_transaction: migration.metadata().run_in_transaction(),
+        });
+    }
+    all.sort_unstable_by(|a, b| a.version.cmp(&b.version));
+    Ok(all)
+}
+
+/// Runs the application's migrations on a connection.
+pub(crate) struct Runner<'c, L>(pub(crate) &'c mut L);
+
+impl<DB, L> Runner<'_, L>
+where
+    DB: Dialect + QueryMetadata<Text>,
+    L: Link<Db = DB>,
+    Versions: QueryFragment<DB>,
+    String: FromSqlRow<Text, DB>,
+    str: ToSql<Text, DB>,
+{
+    /// Runs those that are not recorded. No session does the same: by a lock of the session, or else of [`Dialect::lock_migration`].
+    pub(crate) async fn run_all(&mut self, all: &[SqlMigration]) -> Result<Vec<String>, Error> {
+        let mut known = versions(self.0, RECORDS).await;
+        if known.is_err() {
+            // `migrate` may have found its records in another schema.
+            run_part(self.0, RECORDS, CREATE_MIGRATIONS_TABLE).await?;
+            known = versions(self.0, RECORDS).await;
+        }
+        let known = known?;
+        let mut ran = Vec::new();
+        for migration in all {
+            if !known.contains(&migration.version) && self.run(migration).await? {
+                ran.push(migration.version.clone());
+            }
+        }
+        Ok(ran)
+    }
+
+    /// Returns `false` if it is recorded.
+    async fn run(&mut self, migration: &SqlMigration) -> Result<bool, Error> {
+        let _lock = if migration.in_transaction {
+            None
+        } else {
+            DB::lock_migration(self.0).await?
+        };
+        if migration.may_leave_part::<DB>() {
+            run_part(self.0, &migration.name, PREPARE_BEGUN).await?;
+        }
+        DB::begin_migration(self.0).await?;
+        let begun = self.begin(migration).await;
+        let Some(before) = link::end(self.0, begun).await? else {
+            return Ok(false);
+        };
+        if migration.in_transaction {
+            return Ok(true);
+        }
+        if before {
+            DB::clear_interrupted(self.0, &migration.batches.join(" ")).await?;
+        }
+        if let Err(error) = self.send(migration).await {
+            return Err(if before {
+                migration.interrupted(Some(error))
+            } else {
+                failed(&migration.name, error)
+            });
+        }
+        DB::begin_migration(self.0).await?;
+        let recorded = self.record(migration).await;
+        link::end(self.0, recorded).await?;
+        Ok(true)
+    }
+
+    /// In a transaction, the whole migration unless it runs outside of one. Returns whether it has begun before, or `None` if it is
+    /// recorded.
+    async fn begin(&mut self, migration: &SqlMigration) -> Result<Option<bool>, Error> {
+        let version = &migration.version;
+        if versions(self.0, RECORDS).await?.contains(version) {
+            return Ok(None);
+        }
+        let mut before = false;
+        if migration.may_leave_part::<DB>() {
+            before = versions(self.0, BEGUN).await?.contains(version);
+            if before && migration.in_transaction {
+                return Err(migration.interrupted(None));
+            }
+            if !before {
+                // Committed by the first statement that commits the transaction, and else rolled back with it.
+                self.0.execute(Change(INSERT_BEGUN, version)).await?;
+            }
+        }
+        if migration.in_transaction {
+            let ran = self.send(migration).await;
+            ran.map_err(|error| failed(&migration.name, error))?;
+            self.record(migration).await?;
+        }
+        Ok(Some(before))
+    }
+
+    async fn send(&mut self, migration: &SqlMigration) -> QueryResult<()> {
+        for sql in &migration.batches {
+            self.0.batch(sql).await?;
+        }
+        Ok(())
+    }
+
+    async fn record(&mut self, migration: &SqlMigration) -> Result<(), Error> {
+        let version = &migration.version;
+        self.0.execute(Change(INSERT_RECORD, version)).await?;
+        if migration.may_leave_part::<DB>() {
+            self.0.execute(Change(DELETE_BEGUN, version)).await?;
+        }
+        Ok(())
+    }
+}
+
+impl SqlMigration {
+    fn may_leave_part<DB: Dialect>(&self) -> bool {
+        DB::COMMITS_DDL || !self.in_transaction
+    }
+
+    fn interrupted(&self, source: Option<diesel::result::Error>) -> Error {
+        let migration = self.name.clone();
+        Error::InterruptedMigration { migration, source }
+    }
+}
+
+#[cfg(test)]
+mod tests;

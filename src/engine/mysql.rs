@@ -20,6 +20,7 @@ use diesel::connection::TransactionManagerStatus;
 use diesel::mysql::Mysql;
 use diesel::prelude::QueryDsl;
 
+use crate::engine::migration_runner::SqlMigration;
 use crate::engine::mysql::execute::assert_read;
 use crate::engine::mysql::galera::{ONE_WRITER, unless_galera};
 use crate::engine::mysql::object_lock_sql::{DeleteUnlocked, DeleteUnwanted};
@@ -151,7 +152,11 @@ impl<C: Link<Db = Mysql>> Engine for MysqlEngine<'_, C> {
     }
 
     async fn migrate(&mut self) -> Result<Vec<String>, Error> {
-        self.run_migrations().await
+        self.run_own_migrations().await
+    }
+
+    async fn run_migrations(&mut self, application: &[SqlMigration]) -> Result<Vec<String>, Error> {
+        self.run_all_migrations(application).await
     }
 
     async fn begin_with_locks(&mut self, request: &Request) -> Result<LockOutcome, Error> {

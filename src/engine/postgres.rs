@@ -19,6 +19,7 @@ use diesel::prelude::{ExpressionMethods, QueryDsl};
 use diesel::result::DatabaseErrorKind;
 use diesel::upsert::excluded;
 
+use crate::engine::migration_runner::SqlMigration;
 use crate::engine::postgres::protection::ensure_visible;
 use crate::engine::postgres::sql::texts;
 use crate::engine::sequence_queries::{
@@ -155,6 +156,10 @@ impl<C: Link<Db = Pg>> Engine for PostgresEngine<'_, C> {
 
     async fn migrate(&mut self) -> Result<Vec<String>, Error> {
         migrations::migrate(self.0).await
+    }
+
+    async fn run_migrations(&mut self, application: &[SqlMigration]) -> Result<Vec<String>, Error> {
+        migrations::run_all(self.0, application).await
     }
 
     /// Sends BEGIN and the locks in one message, whose result can't be read: a request that does not wait takes a second one.

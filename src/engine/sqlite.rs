@@ -6,14 +6,16 @@ mod write_lock;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use diesel::connection::TransactionManagerStatus;
+use diesel::connection::{Connection, SimpleConnection, TransactionManagerStatus};
 use diesel::dsl::{delete, insert_or_ignore_into};
 use diesel::prelude::{ExpressionMethods, QueryDsl};
 use diesel::sql_types::{Integer, Text};
-use diesel::sqlite::Sqlite;
+use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use crate::engine::dialect::Dialect;
-use crate::engine::migration_runner::{MigrationFile, Plan, Records, migration_files};
+use crate::engine::migration_runner::{
+    MigrationFile, Plan, Records, Runner, SqlMigration, migration_files,
+};
 use crate::engine::sequence_queries::{
     DrawRequest, SequenceRow, Upsert, assert_exhausted, last_drawn, list_sequences,
 };
@@ -24,7 +26,7 @@ use crate::error::texts::NEWER_SQLITE;
 use crate::link::depth::{self, StartedMark};
 #[cfg(feature = "async-sqlite")]
 use crate::link::nonblocking::sqlite::Conn;
-use crate::link::raw_sql::statement;
+use crate::link::raw_sql::{BusyTimeout, set_busy_timeout, statement};
 use crate::link::{self, Link};
 use crate::rt::backoff::jittered;
 use crate::rt::{self, caught};
@@ -42,7 +44,7 @@ const BUSY_STEP: Duration = Duration::from_millis(10);
 pub(crate) struct SqliteEngine<'c, C>(pub(crate) &'c mut C);
 
 #[cfg(feature = "sqlite")]
-has_engine!(HasBlockingEngine: diesel::SqliteConnection, SqliteEngine, in_process: true);
+has_engine!(HasBlockingEngine: SqliteConnection, SqliteEngine, in_process: true);
 #[cfg(feature = "async-sqlite")]
 has_engine!(async Conn, SqliteEngine, in_process: true);
 
@@ -168,6 +170,19 @@ impl<C: Link<Db = Sqlite>> Engine for SqliteEngine<'_, C> {
         migrate(self.0).await
     }
 
+    async fn run_migrations(&mut self, application: &[SqlMigration]) -> Result<Vec<String>, Error> {
+        let mut ran = migrate(self.0).await?;
+        let before: i32 = self.0.get_result(BusyTimeout {}).await?;
+        let longer = before.max(MIGRATION_BUSY_TIMEOUT);
+        self.0.batch(&set_busy_timeout(longer)).await?;
+        let applied = caught(Runner(self.0).run_all(application)).await;
+        let restored = self.0.batch(&set_busy_timeout(before)).await;
+        let applied = depth::break_if_panicked(self.0.status(), applied);
+        ran.extend(applied?);
+        restored?;
+        Ok(ran)
+    }
+
     async fn begin_with_locks(&mut self, request: &Request) -> Result<LockOutcome, Error> {
         let outcome = acquire_write_lock(self.0, &Deadline::of(request), None).await?;
         if outcome.is_acquired()
@@ -285,6 +300,10 @@ statement! {
     Version {} -> Text,
     |self| { "SELECT sqlite_version()" }
 
+    /// The path of the database, empty if it is in memory.
+    Path {} -> Text,
+    |self| { "SELECT file FROM pragma_database_list WHERE name = 'main'" }
+
     /// Lists the columns of the tables, and of Diesel's table. Raw, because the DSL has no PRAGMA.
     Parts {} -> Text,
     |self| {
@@ -322,6 +341,32 @@ impl Dialect for Sqlite {
         "diesel_locks_sequences.scope TEXT",
         "diesel_locks_sequences.last BIGINT",
     ];
+
+    async fn begin_migration(conn: &mut impl Link<Db = Self>) -> Result<(), Error> {
+        begin_write(conn, &Deadline::new(Wait::Forever)).await
+    }
+
+    /// A transaction in a file of its own beside the database. Not the library's own lock on the database, which a statement
+    /// outside of a transaction releases.
+    async fn lock_migration(
+        conn: &mut impl Link<Db = Self>,
+    ) -> Result<Option<Box<dyn Send>>, Error> {
+        let path: String = conn.get_result(Path {}).await?;
+        if path.is_empty() {
+            return Ok(None);
+        }
+        loop {
+            let opened = SqliteConnection::establish(&format!("{path}-migrate"));
+            let mut lock = opened.map_err(|error| Error::Migration(Box::new(error)))?;
+            match lock.batch_execute("BEGIN EXCLUSIVE").map_err(Error::from) {
+                Ok(()) => return Ok(Some(Box::new(lock))),
+                Err(error) if error.is_timeout() => {}
+                Err(error) => return Err(error),
+            }
+            drop(lock);
+            rt::pause(jittered(LONGEST_PAUSE)).await;
+        }
+    }
 }
 
 /// The first version that has the functions for JSON and the operator `->>`.
@@ -330,6 +375,9 @@ const OLDEST: (u32, u32) = (3, 38);
 /// Without WAL, COMMIT fails while another connection reads, as one does that looks whether it has to migrate. Without a
 /// `busy_timeout` it fails at once, as do other statements while the file is new.
 const MOST_ATTEMPTS: u32 = 100;
+
+/// In milliseconds: what a statement outside of a transaction waits for others that look at the records or migrate.
+const MIGRATION_BUSY_TIMEOUT: i32 = 60_000;
 
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 

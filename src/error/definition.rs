@@ -6,8 +6,9 @@ use thiserror::Error;
 
 use crate::error::limits::{LONGEST_LEASE, LONGEST_WAIT, MAX_LISTED, MAX_PERMITS, SHORTEST_LEASE};
 use crate::error::texts::{
-    BROKEN_CLIENT_LIBRARY, Exact, PREPARED_STATEMENT_MISMATCH, Rounded, counted, limit_shown,
-    not_registered,
+    BROKEN_CLIENT_LIBRARY, Exact, LOCK_TABLE_FULL, MISSING_TABLES, PREPARED_STATEMENT_MISMATCH,
+    REFUSED_BY_GROUP, Rounded, STATEMENT_TIMEOUT, TRANSACTION_POOLER, UNTRACKED_TRANSACTION,
+    counted, interrupted, limit_shown, not_registered,
 };
 use crate::error::wait::Wait;
 use crate::error::{InvalidName, InvalidObjectId};
@@ -53,10 +54,7 @@ pub enum Error {
 
     /// A time-out of the session cancelled a statement. Or `transaction_timeout` (PostgreSQL 17) ended the transaction and closed the
     /// connection. Or SQLite refused a write to a transaction that had read, because another connection writes or has written since.
-    #[error(
-        "a time-out of the session (lock_timeout, statement_timeout, transaction_timeout, innodb_lock_wait_timeout, \
-         max_execution_time, busy_timeout) cancelled the statement"
-    )]
+    #[error("{STATEMENT_TIMEOUT}")]
     StatementTimeout {
         /// The database's error.
         source: diesel::result::Error,
@@ -142,10 +140,7 @@ pub enum Error {
 
     // Change the database, its user or its connection.
     /// The tables of this crate do not exist, or the user does not see their schema (PostgreSQL).
-    #[error(
-        "the tables of diesel-locks are missing: call diesel_locks::migrate(&mut conn) first (if they exist: \
-         add their schema to the search_path, and grant the user USAGE on it)"
-    )]
+    #[error("{MISSING_TABLES}")]
     MissingTables {
         /// The database's error.
         source: diesel::result::Error,
@@ -211,11 +206,7 @@ pub enum Error {
     },
 
     /// Group Replication refuses the statement, which may be the application's own (error 3098).
-    #[error(
-        "Group Replication refuses the statement: it requires InnoDB tables with a primary key and binlog_format = ROW, and, \
-         while several members take writes or another one becomes the primary, neither SERIALIZABLE nor a foreign key with \
-         CASCADE"
-    )]
+    #[error("{REFUSED_BY_GROUP}")]
     RefusedByGroup {
         /// The database's error.
         source: diesel::result::Error,
@@ -246,10 +237,7 @@ pub enum Error {
     },
 
     /// PostgreSQL's lock table, which all sessions share, is full. Each kept lock takes an entry, and each table of a transaction.
-    #[error(
-        "the server's lock table is full: lock fewer kept objects at the same time, or raise \
-         max_locks_per_transaction"
-    )]
+    #[error("{LOCK_TABLE_FULL}")]
     LockTableFull {
         /// The database's error.
         source: diesel::result::Error,
@@ -261,9 +249,24 @@ pub enum Error {
     #[error("{BROKEN_CLIENT_LIBRARY}")]
     BrokenClientLibrary,
 
-    /// A migration failed.
-    #[error("a migration of diesel-locks failed")]
+    /// A migration of this crate or of the application failed.
+    #[error("a migration failed")]
     Migration(#[source] Box<dyn std::error::Error + Send + Sync>),
+
+    /// An earlier run of the migration did not come to its end, and may have committed a part of it. See
+    /// [`run_migrations`](crate::run_migrations#interrupted-migrations).
+    #[error("{}", interrupted(migration))]
+    InterruptedMigration {
+        /// The migration's name.
+        migration: String,
+        /// The database's error, if the migration was run again.
+        source: Option<diesel::result::Error>,
+    },
+
+    /// [`run_migrations`](crate::run_migrations) through a pooler in transaction mode: another session than that with the lock ran a
+    /// statement.
+    #[error("{TRANSACTION_POOLER}")]
+    TransactionPooler,
 
     /// [`held_object_locks`](crate::InspectExt::held_object_locks) on an engine, or a server, that does not show them.
     #[error("{engine} does not show who holds object locks: {reason}")]
@@ -297,10 +300,7 @@ pub enum Error {
     /// A transaction is open that the application has begun by its own SQL (`BEGIN`, a query after `SET autocommit = 0`, `XA START`).
     /// Diesel does not know of it; this crate has not ended it. On PostgreSQL it is aborted, as by any
     /// error: roll it back. It can continue on the other databases.
-    #[error(
-        "a transaction is open that Diesel does not know of: begin transactions with run_transaction or Diesel's \
-         transaction, and not by BEGIN or SET autocommit = 0 as text"
-    )]
+    #[error("{UNTRACKED_TRANSACTION}")]
     UntrackedTransaction {
         /// The database's error, if there was one.
         source: Option<diesel::result::Error>,

@@ -56,6 +56,13 @@ pub(crate) fn counted(n: impl Into<u64>, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
+pub(crate) fn interrupted(migration: &str) -> String {
+    format!(
+        "the migration {migration} was interrupted, and a part of it may be committed: complete it by hand and insert its version \
+         into __diesel_schema_migrations, or undo it and delete its version from __diesel_locks_begun_migrations"
+    )
+}
+
 pub(crate) fn not_registered(semaphore: &str, permits: Option<u32>) -> String {
     match permits {
         Some(permits) => format!(
@@ -85,6 +92,25 @@ pub(crate) const PREPARED_STATEMENT_MISMATCH: &str = "the session does not have 
 pub(crate) const BROKEN_CLIENT_LIBRARY: &str = "the client library of MySQL or MariaDB returns empty strings: libmariadb \
     (MariaDB Connector/C) 3.3.19 and 3.4.9 do so with Diesel up to 2.3.14, because of their defect CONC-821; install \
     libmariadb 3.3.20, 3.4.10 or newer (Debian 12: with its security updates), or MySQL's libmysqlclient";
+
+pub(crate) const STATEMENT_TIMEOUT: &str = "a time-out of the session (lock_timeout, statement_timeout, transaction_timeout, \
+    innodb_lock_wait_timeout, max_execution_time, busy_timeout) cancelled the statement";
+
+pub(crate) const MISSING_TABLES: &str = "the tables of diesel-locks are missing: call diesel_locks::migrate(&mut conn) first \
+    (if they exist: add their schema to the search_path, and grant the user USAGE on it)";
+
+pub(crate) const REFUSED_BY_GROUP: &str = "Group Replication refuses the statement: it requires InnoDB tables with a primary key \
+    and binlog_format = ROW, and, while several members take writes or another one becomes the primary, neither SERIALIZABLE nor \
+    a foreign key with CASCADE";
+
+pub(crate) const UNTRACKED_TRANSACTION: &str = "a transaction is open that Diesel does not know of: begin transactions with \
+    run_transaction or Diesel's transaction, and not by BEGIN or SET autocommit = 0 as text";
+
+pub(crate) const LOCK_TABLE_FULL: &str = "the server's lock table is full: lock fewer kept objects at the same time, or raise \
+    max_locks_per_transaction";
+
+pub(crate) const TRANSACTION_POOLER: &str = "the lock of the migrations is one of a session, and the statements run in several: \
+    a pooler in transaction mode is between; connect to PostgreSQL directly, or through a pooler in session mode";
 
 /// What is needed in place of an old SQLite.
 pub(crate) const NEWER_SQLITE: &str = "SQLite 3.38 or newer: add libsqlite3-sys = { version = \"..\", features = [\"bundled\"] } \

@@ -41,7 +41,7 @@ macro_rules! all_tests {
                 budget_used_up, free, held_by_another, in_closure, in_statement, kept_and_held_by_another,
                 other_methods, purge, reads,
             },
-            migrations::{another_migrates, nobody_migrates},
+            migrations::{another_migrates, nobody_migrates, of_the_application},
             nesting::{dropped_at_its_end, free, held_by_another},
             processes::{killed},
             runtimes::{shut_down, shut_down_while_held},

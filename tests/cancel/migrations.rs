@@ -1,6 +1,7 @@
 //! Migrations: after the drop another session can run them. On PostgreSQL and SQLite all are undone or none.
 
-use diesel_locks::migrate_async;
+use diesel_locks::{migrate_async, run_migrations_async};
+use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use crate::support::case::Case;
 use crate::support::engine::Engine;
@@ -39,5 +40,26 @@ pub(crate) async fn another_migrates<E: Engine>() {
     case.prepare(migrate_and_revert::<E>)
         .blocked()
         .run(|conn, _| Box::pin(async { migrate_async(conn).await.map(drop) }))
+        .await;
+}
+
+/// One that runs outside of a transaction.
+const APPLICATION: EmbeddedMigrations = embed_migrations!("tests/cancel/application");
+
+/// Runs what the last attempt has begun, and forgets it.
+fn run_and_forget<E: Engine>(conn: &mut E::Blocking) {
+    let ran = diesel_locks::run_migrations(conn, APPLICATION).expect("run_migrations");
+    assert!(ran.len() < 2, "{ran:?}");
+    E::sql(conn, "DROP TABLE app_rows");
+    E::sql(
+        conn,
+        "DELETE FROM __diesel_schema_migrations WHERE version = '1'",
+    );
+}
+
+pub(crate) async fn of_the_application<E: Engine>() {
+    let case = Case::<E>::new("run_migrations_async", Held::Migrations);
+    case.prepare(run_and_forget::<E>)
+        .run(|conn, _| Box::pin(async { run_migrations_async(conn, APPLICATION).await.map(drop) }))
         .await;
 }

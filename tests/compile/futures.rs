@@ -8,6 +8,7 @@ use diesel::prelude::*;
 use diesel_async::pooled_connection::{bb8, deadpool};
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_async::{AsyncMysqlConnection, AsyncPgConnection};
+use diesel_locks::migrations::POSTGRES;
 use diesel_locks::prelude::*;
 use diesel_locks::{AsyncInspectExt, ListOptions, Result};
 
@@ -22,6 +23,7 @@ macro_rules! all_methods {
             let lease = || LeaseOptions::new(Duration::from_secs(9));
 
             diesel_locks::migrate_async(&mut *conn).await?;
+            diesel_locks::run_migrations_async(&mut *conn, POSTGRES).await?;
             diesel_locks::assume_single_writer_async(&mut *conn).await?;
 
             conn.with_object_lock(&id, async |conn| -> Result<_> {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool, PoolError, PooledConnection};
+use diesel_locks::migrations::POSTGRES;
 use diesel_locks::prelude::*;
 use diesel_locks::{InspectExt, ListOptions, SlotRenewer, TransactionError};
 
@@ -151,6 +152,7 @@ where
     C: ObjectLockExt + SemaphoreExt + SequenceExt + TransactionExt,
 {
     diesel_locks::migrate(conn)?;
+    diesel_locks::run_migrations(conn, POSTGRES)?;
     conn.transaction(|conn| conn.lock_object("a"))
 }
 
@@ -163,6 +165,8 @@ fn plain(conn: &mut PgConnection) -> diesel_locks::Result<()> {
 fn pooled(pool: &PgPool) -> AppResult<()> {
     diesel_locks::migrate(&mut pool.get()?)?;
     diesel_locks::migrate(&mut *pool.get()?)?;
+    diesel_locks::run_migrations(&mut pool.get()?, POSTGRES)?;
+    diesel_locks::run_migrations(&mut *pool.get()?, POSTGRES)?;
     let mut conn: PooledConnection<ConnectionManager<PgConnection>> = pool.get()?;
     diesel_locks::assume_single_writer(&mut *conn)?;
     conn.with_object_lock("a", |conn: &mut PgConnection| inferred(conn, 1))?;

@@ -1,5 +1,6 @@
 //! The bodies.
 
+pub(crate) mod application_migrations;
 pub(crate) mod contention;
 pub(crate) mod errors;
 pub(crate) mod events;

@@ -11,10 +11,11 @@ macro_rules! tests {
         mod $module {
             use diesel_async::AsyncConnection;
             use diesel_async::pooled_connection::{AsyncDieselConnectionManager, bb8, deadpool};
-            use diesel_locks::migrate_async;
             use diesel_locks::migrations::write_to;
+            use diesel_locks::{migrate_async, run_migrations_async};
 
             use super::{migrated_once, runtimes};
+            use crate::behaviour::application_migrations::{assert_ran_once, steps};
             use crate::support::Backend;
             use crate::support::backend::MIGRATIONS;
 
@@ -52,6 +53,34 @@ macro_rules! tests {
                     });
                     assert_eq!(ran, MIGRATIONS, "each migration once");
                     migrated_once(&database);
+                }
+            }
+
+            #[test]
+            fn tasks_run_the_migrations_of_the_application_at_once() {
+                for runtime in runtimes() {
+                    let database = Database::empty();
+                    let url = database.url();
+                    let ran = runtime.block_on(async {
+                        let start = |_| {
+                            let url = url.clone();
+                            tokio::spawn(async move {
+                                let manager = AsyncDieselConnectionManager::<Conn>::new(&url);
+                                let pool = deadpool::Pool::builder(manager).max_size(1).build();
+                                let mut conn = pool.expect("a pool").get().await.expect("one");
+                                let ran = run_migrations_async(&mut conn, steps::<Database>());
+                                ran.await.expect("it waits").len()
+                            })
+                        };
+                        let tasks: Vec<_> = (0..4).map(start).collect();
+                        let mut ran = 0;
+                        for task in tasks {
+                            ran += task.await.expect("no panic");
+                        }
+                        ran
+                    });
+                    assert_eq!(ran, MIGRATIONS + 4, "each migration once");
+                    assert_ran_once::<Database>(&mut database.connect());
                 }
             }
 

@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::Receiver;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use diesel::connection::{
@@ -14,6 +14,7 @@ use diesel::r2d2::R2D2Connection;
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, InspectExt, Retention, SlotRenewer};
 
+use crate::behaviour::application_migrations::{Step, Steps};
 use crate::behaviour::slots::guards::{await_release, guarded, renewed};
 use crate::behaviour::slots::renewers::{
     await_renewal, late_renewal_does_not_extend_the_lease_of_a_lost_guard,
@@ -265,7 +266,7 @@ fn a_deferred_transaction_waits_for_the_writer_of_a_shared_cache() {
             Ok::<_, Error>(())
         })
         .expect("an empty transaction");
-        let (started, has_begun) = std::sync::mpsc::channel();
+        let (started, has_begun) = channel();
         let waiter = spawn(move || {
             conn.transaction(|conn| {
                 started.send(()).expect("the test waits for it");
@@ -603,4 +604,49 @@ fn connections_that_open_a_new_file_at_once_are_prepared() {
             result_of(prepared).expect("WAL mode");
         }
     }
+}
+
+/// One in a transaction does not. The statements of the other wait for writers, whatever the connection's own limit.
+#[test]
+fn migration_outside_of_a_transaction_locks_the_file_beside_the_database() {
+    let database = Sqlite::new();
+    let file = format!("{}-migrate", database.url());
+    let mut lock = SqliteConnection::establish(&file).expect("a file");
+    Sqlite::sql(&mut lock, "BEGIN EXCLUSIVE");
+    let (asks, has_asked) = channel();
+    let is_free = Arc::new(AtomicBool::new(false));
+    let freed = Arc::clone(&is_free);
+    let mut conn = database.connect();
+    conn.set_instrumentation(move |event: InstrumentationEvent<'_>| match event {
+        InstrumentationEvent::FinishQuery { query, .. }
+            if query.to_string().contains("pragma_database_list") =>
+        {
+            asks.send(()).expect("a test");
+        }
+        InstrumentationEvent::StartQuery { query, .. } => {
+            let is_migration = query.to_string().contains("pragma_busy_timeout");
+            assert!(!is_migration || freed.load(Ordering::SeqCst));
+        }
+        _ => {}
+    });
+    let outside = spawn(move || {
+        let sql = "CREATE TABLE waits AS SELECT timeout FROM pragma_busy_timeout";
+        let outside = Steps(vec![Step("1_outside", sql, false)]);
+        diesel_locks::run_migrations(&mut conn, outside).map(|ran| (ran, conn))
+    });
+    result_of(&has_asked);
+    let mut other = database.connect();
+    let inside = Steps(vec![Step("2_inside", "CREATE TABLE inside (id)", true)]);
+    let ran = diesel_locks::run_migrations(&mut other, inside).expect("the database is free");
+    assert_eq!(ran, ["2"]);
+    is_free.store(true, Ordering::SeqCst);
+    drop(lock);
+    let (ran, mut conn) = result_of(&outside).expect("free");
+    assert_eq!(ran, ["1"]);
+    assert_eq!(
+        Sqlite::number(&mut conn, "SELECT timeout FROM waits"),
+        60_000
+    );
+    let after = Sqlite::number(&mut conn, "SELECT timeout FROM pragma_busy_timeout");
+    assert_eq!(after, 5000);
 }

@@ -9,6 +9,7 @@ use diesel_locks::prelude::*;
 use diesel_locks::{Retention, SlotRenewer, StopToken, TimerJob};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
+use crate::behaviour::application_migrations::migrate_and_die;
 use crate::support::pgbouncer::Pooled;
 use crate::support::privileges::{ApplicationRole, ApplicationUser};
 use crate::support::threads::{LONG, loss_of};
@@ -95,6 +96,18 @@ impl Subprocess {
         Self::spawn(url, &format!("{} Timer {job}", B::NAME))
     }
 
+    /// A process that runs the migrations of an application and kills itself at this event.
+    pub(crate) fn migrating<B: Backend>(url: &str, at: u32) -> Self {
+        Self::spawn(url, &format!("{} Migrations {at}", B::NAME))
+    }
+
+    /// Returns when the process has ended.
+    pub(crate) fn was_killed(mut self) -> bool {
+        let status = self.0.wait().expect("our child");
+        assert!(status.success() || status.code().is_none(), "{status}");
+        !status.success()
+    }
+
     fn spawn(url: &str, command: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this binary"))
             .args([
@@ -143,6 +156,7 @@ fn run_command<B: Backend>(url: &str, what: &str, id: &str) {
         "Guards" => guards::<B>(url, id),
         "Leader" => leader::<B>(url, id),
         "Timer" => timer::<B>(url, id),
+        "Migrations" => migrate_and_die::<B>(url, id),
         _ => hold::<B>(url, what, id),
     }
 }

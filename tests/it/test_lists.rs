@@ -20,6 +20,17 @@ macro_rules! owner_tests {
     ($backend:ident) => {
         crate::connection_tests!($backend);
         crate::input_tests!($backend);
+        mod replicas {
+            use super::$backend;
+            use crate::behaviour as bodies;
+
+            crate::backend_tests!($backend:
+                application_migrations::{
+                    replicas_killed_at_each_statement_get_to_the_end,
+                    list_is_read_again_under_the_lock,
+                },
+            );
+        }
 
         crate::backend_tests!($backend:
             lock_pool::{
@@ -192,6 +203,12 @@ macro_rules! connection_tests {
                 read_only_connection_is_a_typed_error,
                 a_stale_transaction_is_refused,
                 purge_and_migrate_need_to_be_outside_a_transaction,
+            },
+            application_migrations::{
+                four_replicas_run_each_migration_once,
+                migrations_run_in_order_and_only_if_pending,
+                migrations_in_an_open_transaction_are_refused,
+                failed_migration_of_the_application_leaves_no_lock,
             },
             tables::{
                 eight_servers_migrate_at_once,

@@ -7,7 +7,9 @@ use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
 use crate::Error;
 use crate::engine::dialect::Dialect;
-use crate::engine::migration_runner::{self, MigrationFile, Plan, Records, migration_files};
+use crate::engine::migration_runner::{
+    self, MigrationFile, Plan, Records, Runner, SqlMigration, migration_files,
+};
 use crate::engine::mysql::MysqlEngine;
 use crate::engine::mysql::galera::Cluster;
 use crate::engine::mysql::sql::COMMITTED_AT_ONCE;
@@ -29,6 +31,7 @@ impl Dialect for Mysql {
     const GREATEST: &'static str = "GREATEST";
     const COMMITTED_AT_ONCE: Option<&'static str> = Some(COMMITTED_AT_ONCE);
     const COUNTS_CHANGED_ROWS: bool = true;
+    const COMMITS_DDL: bool = true;
     const BY_PRIMARY_KEY: &'static str = " FORCE INDEX (PRIMARY)";
 
     const FILES: &'static [MigrationFile] = migration_files!("mysql");
@@ -97,7 +100,7 @@ const RELEASE_MIGRATION_LOCK: &str =
     "DO RELEASE_LOCK(CONCAT('diesel:', SHA2(COALESCE(DATABASE(), ''), 224)))";
 
 impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
-    pub(crate) async fn run_migrations(&mut self) -> Result<Vec<String>, Error> {
+    pub(crate) async fn run_own_migrations(&mut self) -> Result<Vec<String>, Error> {
         // DDL would commit it.
         self.assert_no_transaction().await?;
         // The versions of applied migrations are texts.
@@ -119,21 +122,54 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
                 needed: "16384 or more, which is set when the server's data directory is created",
             });
         }
-        let ran = caught(self.lock_and_run(attempts)).await;
+        let ran = caught(async {
+            self.lock().await?;
+            let ran = self.run_pending(attempts).await;
+            self.unlock_after(ran).await
+        });
+        let ran = ran.await;
         depth::break_if_panicked(self.0.status(), ran)
     }
 
-    async fn lock_and_run(&mut self, attempts: i32) -> Result<Vec<String>, Error> {
+    pub(crate) async fn run_all_migrations(
+        &mut self,
+        application: &[SqlMigration],
+    ) -> Result<Vec<String>, Error> {
+        self.assert_no_transaction().await?;
+        if let Some(cluster) = self.find_cluster().await? {
+            // Unlike those of this crate, these need not be able to run on two nodes at the same time.
+            return Err(cluster.refused());
+        }
+        let ran = caught(async {
+            self.lock().await?;
+            let ran = self.run_locked(application).await;
+            self.unlock_after(ran).await
+        });
+        let ran = ran.await;
+        depth::break_if_panicked(self.0.status(), ran)
+    }
+
+    async fn run_locked(&mut self, application: &[SqlMigration]) -> Result<Vec<String>, Error> {
+        // Counts its own lock of this name.
+        let mut ran = self.run_own_migrations().await?;
+        ran.extend(Runner(self.0).run_all(application).await?);
+        Ok(ran)
+    }
+
+    async fn lock(&mut self) -> Result<(), Error> {
         let seconds = i32::MAX;
         let mut acquired = None;
         while acquired != Some(1_i64) {
             acquired = self.get_result(AcquireMigrationLock { seconds }).await?;
         }
-        let ran = self.run_pending(attempts).await;
+        Ok(())
+    }
+
+    async fn unlock_after<T>(&mut self, work: Result<T, Error>) -> Result<T, Error> {
         let released = self.restore_by_text(RELEASE_MIGRATION_LOCK).await;
-        let ran = ran?;
+        let value = work?;
         released?;
-        Ok(ran)
+        Ok(value)
     }
 
     async fn run_pending(&mut self, mut attempts_left: i32) -> Result<Vec<String>, Error> {

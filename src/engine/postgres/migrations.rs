@@ -1,17 +1,23 @@
 //! What PostgreSQL has of its own in statements, and the migrations, by one session at a time. Raw SQL here, because Diesel has no
 //! tables of the catalog.
 
+use std::time::Duration;
+
 use diesel::dsl::select;
 use diesel::pg::Pg;
-use diesel::sql_types::{Bool, Nullable, Text};
+use diesel::sql_types::{Array, BigInt, Bool, Integer, Nullable, Text};
 
 use crate::Error;
 use crate::engine::dialect::Dialect;
-use crate::engine::migration_runner::{self, MigrationFile, Plan, Records, migration_files};
+use crate::engine::migration_runner::{
+    self, MigrationFile, Plan, Records, Runner, SqlMigration, migration_files,
+};
 use crate::engine::postgres::{begin, sql};
 use crate::error::classify::RequiredPrivilege;
 use crate::link::raw_sql::statement;
-use crate::link::{self, Link};
+use crate::link::{self, Link, depth};
+use crate::rt::backoff::jittered;
+use crate::rt::{self, caught};
 
 const TO_CREATE: RequiredPrivilege = migration_runner::to_create_in("the schema");
 
@@ -56,6 +62,31 @@ impl Dialect for Pg {
         "diesel_locks_sequences.scope character varying(1020)",
         "diesel_locks_sequences.last bigint",
     ];
+
+    /// Through a pooler in transaction mode the next transaction may be one of another session.
+    async fn begin_migration(conn: &mut impl Link<Db = Self>) -> Result<(), Error> {
+        begin(conn, &sql::BEGIN).await?;
+        match conn.get_result(HoldsLock {}).await {
+            Ok(true) => Ok(()),
+            holds => {
+                let error = holds.map_or_else(Error::from, |_: bool| Error::TransactionPooler);
+                link::end(conn, Err(error)).await
+            }
+        }
+    }
+
+    /// `CREATE INDEX CONCURRENTLY` leaves an index that is not valid, with which `IF NOT EXISTS` is content.
+    async fn clear_interrupted(conn: &mut impl Link<Db = Self>, sql: &str) -> Result<(), Error> {
+        let words = sql.split(|c: char| !(c.is_alphanumeric() || "_$".contains(c)));
+        let words = words.flat_map(|word| [word.to_owned(), word.to_lowercase()]);
+        let words: Vec<String> = words.collect();
+        let indexes: Vec<String> = conn.load(InvalidIndexes { words }).await?;
+        for index in indexes {
+            let drop = format!("DROP INDEX CONCURRENTLY IF EXISTS {index}");
+            conn.batch(&drop).await?;
+        }
+        Ok(())
+    }
 }
 
 statement! {
@@ -70,6 +101,25 @@ statement! {
          UNION ALL SELECT f.proname || '(' || pg_get_function_identity_arguments(f.oid) || ') ' \
          || pg_get_function_result(f.oid) FROM pg_catalog.pg_proc AS f \
          WHERE f.proname LIKE 'diesel\\_locks\\_%' AND pg_function_is_visible(f.oid)"
+    }
+
+    /// Locks and returns `true` if no other session has the lock. Returns NULL, and does not lock, in another session than this, or
+    /// if it has the lock already, by another client of a pooler.
+    TryLock { session: i32 } -> Nullable<Bool>,
+    |self| {
+        "SELECT CASE WHEN pg_backend_pid() = ", Integer = &self.session; " AND NOT "; {HOLDS_LOCK}, BigInt = &LOCK_KEY;
+        ") THEN pg_try_advisory_lock(", BigInt = &LOCK_KEY; ") END"
+    }
+
+    HoldsLock {} -> Bool,
+    |self| { "SELECT "; {HOLDS_LOCK}, BigInt = &LOCK_KEY; ")" }
+
+    /// The indexes of these names that can't be used, as DROP INDEX names them.
+    InvalidIndexes { words: Vec<String> } -> Text,
+    |self| {
+        "SELECT i.indexrelid::regclass::text FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c \
+         ON c.oid = i.indexrelid WHERE NOT i.indisvalid AND c.relkind = 'i' AND pg_table_is_visible(c.oid) \
+         AND c.relname = ANY (", Array<Text> = &self.words; ")"
     }
 
     /// Puts the schema in which the session finds tables of this crate first in its `search_path`, until the transaction ends.
@@ -99,6 +149,46 @@ pub(crate) async fn migrate(conn: &mut impl Link<Db = Pg>) -> Result<Vec<String>
     begin(conn, &sql::BEGIN).await?;
     let ran = run_pending(conn).await;
     link::end(conn, ran).await
+}
+
+/// Not that of `migrate`, which waits.
+const LOCK_KEY: i64 = i64::from_be_bytes(*b"diesel-m");
+
+/// Followed by the key.
+const HOLDS_LOCK: &str = "EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND granted \
+    AND pid = pg_backend_pid() AND objsubid = 1 AND (classid::bigint << 32) | objid::bigint = ";
+
+const LONGEST_PAUSE: Duration = Duration::from_millis(80);
+
+/// Asks for the lock again and again: a session that waits for it has a snapshot, for whose end `CREATE INDEX CONCURRENTLY`
+/// waits, and so does the lock.
+pub(crate) async fn run_all(
+    conn: &mut impl Link<Db = Pg>,
+    application: &[SqlMigration],
+) -> Result<Vec<String>, Error> {
+    let session: i32 = conn.get_result(select(sql::pg_backend_pid())).await?;
+    loop {
+        match conn.get_result(TryLock { session }).await? {
+            Some(true) => break,
+            Some(false) => rt::pause(jittered(LONGEST_PAUSE)).await,
+            None => return Err(Error::TransactionPooler),
+        }
+    }
+    let ran = caught(async {
+        let mut ran = migrate(conn).await?;
+        ran.extend(Runner(conn).run_all(application).await?);
+        Ok::<_, Error>(ran)
+    });
+    let ran = ran.await;
+    let ran = depth::break_if_panicked(conn.status(), ran);
+    let unlocked = conn.get_result(select(sql::pg_advisory_unlock(LOCK_KEY)));
+    let unlocked = unlocked.await;
+    let ran = ran?;
+    if unlocked? {
+        Ok(ran)
+    } else {
+        Err(Error::TransactionPooler)
+    }
 }
 
 async fn run_pending(conn: &mut impl Link<Db = Pg>) -> Result<Vec<String>, Error> {

@@ -43,7 +43,9 @@ extern "SQL" {
         holds_nothing: Bool,
     ) -> Text;
     fn version() -> Text;
+    fn pg_backend_pid() -> Integer;
     fn pg_advisory_xact_lock(key: BigInt);
+    fn pg_advisory_unlock(key: BigInt) -> Bool;
     fn pg_try_advisory_xact_lock(class: Integer, key: Integer) -> Bool;
     fn pg_try_advisory_xact_lock_shared(class: Integer, key: Integer) -> Bool;
 }

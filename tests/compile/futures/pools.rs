@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use diesel_async::pooled_connection::{bb8, deadpool};
 use diesel_async::{AsyncMysqlConnection, AsyncPgConnection};
+use diesel_locks::migrations::POSTGRES;
 use diesel_locks::prelude::*;
 use diesel_locks::{
     ActiveSlot, Async, LockPool, Result, Shutdown, SlotGuard, SlotRenewer, StopToken, Tick,
@@ -39,6 +40,7 @@ macro_rules! all_methods {
             pub(super) async fn migration(pool: $pool) -> Result<()> {
                 let mut conn = pool.get().await.expect("a connection");
                 diesel_locks::migrate_async(&mut conn).await?;
+                diesel_locks::run_migrations_async(&mut conn, POSTGRES).await?;
                 Ok(())
             }
 

@@ -1,5 +1,8 @@
 //! `migrate`.
 
+use diesel_locks::Error;
+
+use crate::behaviour::application_migrations::{Step, Steps};
 use crate::support::Backend;
 use crate::support::backend::MIGRATIONS;
 use crate::support::mysql::{Mysql, words};
@@ -98,4 +101,57 @@ fn session_without_autocommit_commits_each_migration() {
     assert_eq!(usize::try_from(committed).expect("a count"), MIGRATIONS);
     let ran = diesel_locks::migrate(&mut database.connect()).expect("nothing to do");
     assert_eq!(ran, [""; 0]);
+}
+
+/// In place of an error that the table exists.
+#[test]
+fn interrupted_migration_is_named() {
+    let half = || {
+        let sql = "CREATE TABLE half (id INTEGER PRIMARY KEY); INSERT INTO missing VALUES (1)";
+        Steps(vec![Step("1_half", sql, true)])
+    };
+    let database = Mysql::new();
+    let mut conn = database.connect();
+    let error = diesel_locks::run_migrations(&mut conn, half()).expect_err("no such table");
+    assert!(matches!(error, Error::Migration(_)), "{error:?}");
+    for _ in 0..2 {
+        let error = diesel_locks::run_migrations(&mut conn, half()).expect_err("half of it");
+        let Error::InterruptedMigration { migration, source } = &error else {
+            panic!("{error:?}");
+        };
+        assert_eq!((migration.as_str(), source), ("1_half", &None));
+        assert!(error.to_string().contains("1_half"), "{error}");
+    }
+    // Completed by hand.
+    Mysql::sql(
+        &mut conn,
+        "INSERT INTO __diesel_schema_migrations (version) VALUES ('1')",
+    );
+    let ran = diesel_locks::run_migrations(&mut conn, half()).expect("recorded");
+    assert!(ran.is_empty(), "{ran:?}");
+
+    // Outside of a transaction it is run again.
+    let outside = || {
+        Steps(vec![Step(
+            "2_half",
+            "CREATE TABLE half (id INTEGER)",
+            false,
+        )])
+    };
+    let error = diesel_locks::run_migrations(&mut conn, outside()).expect_err("it exists");
+    assert!(matches!(error, Error::Migration(_)), "{error:?}");
+    let error = diesel_locks::run_migrations(&mut conn, outside()).expect_err("it exists");
+    assert!(
+        matches!(
+            error,
+            Error::InterruptedMigration {
+                source: Some(_),
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    Mysql::sql(&mut conn, "DROP TABLE half");
+    let ran = diesel_locks::run_migrations(&mut conn, outside()).expect("undone");
+    assert_eq!(ran, ["2"]);
 }

@@ -1,12 +1,14 @@
 //! Nearly each statement of this crate through PgBouncer, and what goes wrong with other settings.
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use diesel::connection::CacheSize;
+use diesel::connection::{CacheSize, InstrumentationEvent};
 use diesel::prelude::*;
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, IsolationLevel, Retention, RetryPolicy};
 
+use crate::behaviour::application_migrations::{Step, Steps};
 use crate::support::Backend;
 use crate::support::backend::counters;
 use crate::support::pgbouncer::{PgBouncer, Pooled};
@@ -237,4 +239,50 @@ fn exhausted_pool_blocks_new_requests() {
     let why = "closing because: query_wait_timeout";
     assert!(one.said().contains(why), "{}", one.said());
     assert!(started.elapsed() >= Duration::from_secs(1));
+}
+
+/// Another client takes the session that has the lock, after the first look at the records. A client that comes to that session
+/// later is refused too, although the lock is its own there.
+#[test]
+fn migrations_in_several_sessions_are_refused() {
+    let create = "CREATE TABLE app_rows (id INTEGER)";
+    let steps = || Steps(vec![Step("1_create", create, true)]);
+    let record = "INSERT INTO __diesel_schema_migrations (version) VALUES ('1')";
+    for is_recorded in [false, true] {
+        let database = Scarce::new();
+        let mut other = database.connect();
+        if is_recorded {
+            Scarce::sql(&mut other, record);
+        }
+        let holder = Arc::new(Mutex::new(None));
+        let held = Arc::clone(&holder);
+        let url = database.url();
+        let mut conn = database.connect();
+        conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+            if let InstrumentationEvent::FinishQuery { query, .. } = event
+                && query.to_string().contains("pg_try_advisory_lock")
+            {
+                let mut taker = Scarce::connect_to(&url);
+                begin(&mut taker);
+                let holds = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()";
+                let held_there = Scarce::number(&mut taker, holds);
+                assert_eq!(held_there, 1, "the session of the lock");
+                *held.lock().expect("no panic") = Some(taker);
+            }
+        });
+        let error = diesel_locks::run_migrations(&mut conn, steps()).expect_err("another session");
+        assert!(matches!(error, Error::TransactionPooler), "{error:?}");
+        let created = "SELECT count(*) FROM pg_class WHERE relname = 'app_rows'";
+        assert_eq!(Scarce::number(&mut other, created), 0);
+
+        let taker = holder.lock().expect("no panic").take();
+        let mut taker = taker.expect("it was taken");
+        begin(&mut other);
+        Scarce::number(&mut other, "SELECT 1");
+        roll_back(&mut taker);
+        let refused = diesel_locks::run_migrations(&mut taker, steps());
+        let error = refused.expect_err("another has the lock there");
+        assert!(matches!(error, Error::TransactionPooler), "{error:?}");
+        roll_back(&mut other);
+    }
 }

@@ -3,11 +3,12 @@
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, LockPool};
 
+use crate::behaviour::application_migrations::{Step, Steps};
 use crate::support::Backend;
 use crate::support::backend::MIGRATIONS;
 use crate::support::postgres::Postgres;
 use crate::support::privileges::Role;
-use crate::support::threads::{result_of, spawn, until};
+use crate::support::threads::{begin, result_of, roll_back, spawn, until};
 use crate::support::wrapped_backend::Wrapper;
 
 #[test]
@@ -100,4 +101,68 @@ fn waiters_of_a_lock_pool_do_not_block_concurrent_indexes() {
         })
         .expect("free");
     result_of(&waiter).expect("released");
+}
+
+/// `CREATE INDEX CONCURRENTLY` has failed or was interrupted, and `IF NOT EXISTS` is content with what it has left.
+#[test]
+fn invalid_index_of_an_interrupted_migration_is_built_again() {
+    let unique = || {
+        let sql = "CREATE UNIQUE INDEX CONCURRENTLY IF NOT EXISTS \"Counters_n\" ON counters (n)";
+        Steps(vec![Step("1_unique", sql, false)])
+    };
+    let database = Postgres::new();
+    let mut conn = database.connect();
+    let valid = "SELECT count(*) FROM pg_index WHERE indexrelid = to_regclass('\"Counters_n\"') AND indisvalid";
+    let error = diesel_locks::run_migrations(&mut conn, unique()).expect_err("all are 0");
+    assert!(matches!(error, Error::Migration(_)), "{error:?}");
+    assert_eq!(Postgres::number(&mut conn, valid), 0);
+    let error = diesel_locks::run_migrations(&mut conn, unique()).expect_err("all are 0");
+    let is_interrupted = matches!(
+        &error,
+        Error::InterruptedMigration { migration, source: Some(_) } if migration == "1_unique"
+    );
+    assert!(is_interrupted, "{error:?}");
+    Postgres::sql(&mut conn, "UPDATE counters SET n = id");
+    let ran = diesel_locks::run_migrations(&mut conn, unique()).expect("each n once");
+    assert_eq!(ran, ["1"]);
+    assert_eq!(Postgres::number(&mut conn, valid), 1);
+}
+
+/// Its session ends while it waits for a writer, and another replica waits for the lock.
+#[test]
+fn index_of_a_terminated_session_is_built_by_the_next() {
+    let database = Postgres::new();
+    let mut writer = database.connect();
+    begin(&mut writer);
+    Postgres::sql(&mut writer, "UPDATE counters SET n = 1");
+    let replica = || {
+        let mut conn = database.connect();
+        spawn(move || {
+            let sql = "CREATE INDEX CONCURRENTLY counters_n ON counters (n)";
+            diesel_locks::run_migrations(&mut conn, Steps(vec![Step("1_index", sql, false)]))
+        })
+    };
+    let mut watcher = database.connect();
+    let mut is_one = |count| until(|| Postgres::number(&mut watcher, count) == 1);
+    let first = replica();
+    let invalid = "SELECT count(*) FROM pg_index WHERE indexrelid = to_regclass('counters_n') AND NOT indisvalid";
+    is_one(invalid);
+    let next = replica();
+    is_one(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+         AND query LIKE 'SELECT%pg_try_advisory_lock%' AND pid <> pg_backend_pid()",
+    );
+    is_one(
+        "SELECT count(pg_terminate_backend(pid, 30000)) FROM pg_stat_activity \
+         WHERE datname = current_database() AND query LIKE 'CREATE INDEX%'",
+    );
+    let error = result_of(&first).expect_err("its session has ended");
+    assert!(matches!(error, Error::Migration(_)), "{error:?}");
+    is_one(invalid);
+    roll_back(&mut writer);
+    let ran = result_of(&next).expect("the lock is free");
+    assert_eq!(ran, ["1"]);
+    is_one(
+        "SELECT count(*) FROM pg_index WHERE indexrelid = to_regclass('counters_n') AND indisvalid",
+    );
 }

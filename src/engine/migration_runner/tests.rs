@@ -1,0 +1,75 @@
+//! The migrations of this crate do not change.
+
+use diesel_migrations::EmbeddedMigrations;
+
+use super::*;
+
+/// FNV-1a, which no version of Rust changes.
+fn digest(text: &str) -> u64 {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+/// The versions are those of Diesel, and the files, in the order of their names, `up.sql` before `down.sql`, have these
+/// digests.
+///
+/// After the first release the digests do not change: databases have run the files. A change of the tables is a new file,
+/// whose digests are added at the end.
+fn are_frozen<B: Dialect>(embedded: &EmbeddedMigrations, digests: [u64; 6]) {
+    let ours: Vec<String> = migrations::<B>().map(MigrationFile::version).collect();
+    let embedded = MigrationSource::<B>::migrations(embedded).expect("migrations");
+    let versions = embedded
+        .iter()
+        .map(|migration| migration.name().version().to_string());
+    let mut versions: Vec<String> = versions.collect();
+    versions.sort();
+    assert_eq!(ours, versions);
+    for version in ours {
+        let plain = |c: char| c.is_ascii_alphanumeric();
+        assert!(version.chars().all(plain), "{version} in quotes");
+    }
+    let files: Vec<u64> = B::FILES.iter().map(|file| digest(file.text)).collect();
+    assert_eq!(files, digests, "{files:#x?}");
+}
+
+#[cfg(feature = "_postgres")]
+#[test]
+fn migrations_of_postgres_are_frozen() {
+    let digests = [
+        0x1ff3_2777_c103_ab37,
+        0xde05_c3eb_52fd_69b5,
+        0x2fb3_02bc_0682_a490,
+        0x65ac_86d9_4988_f53a,
+        0x30ba_a652_4176_633c,
+        0x0892_f63d_6746_e605,
+    ];
+    are_frozen::<diesel::pg::Pg>(&crate::api::migrations::POSTGRES, digests);
+}
+
+#[cfg(feature = "_mysql")]
+#[test]
+fn migrations_of_mysql_are_frozen() {
+    let digests = [
+        0xadf0_ef2e_22c7_58a2,
+        0xc9b4_5035_d9a2_022c,
+        0x5dcd_ee20_1941_3b5f,
+        0xfd4f_364d_12a2_bcf2,
+        0xb483_600e_a3d3_ae53,
+        0xdcbb_0684_53fd_ca16,
+    ];
+    are_frozen::<diesel::mysql::Mysql>(&crate::api::migrations::MYSQL, digests);
+}
+
+#[cfg(feature = "_sqlite")]
+#[test]
+fn migrations_of_sqlite_are_frozen() {
+    let digests = [
+        0x2890_8d1a_3544_94ac,
+        0x1942_e266_b347_4a3b,
+        0x8403_c96d_7d6d_3817,
+        0x7962_de26_fd68_cc8d,
+        0x8064_7afb_d518_14de,
+        0x0892_f63d_6746_e605,
+    ];
+    are_frozen::<diesel::sqlite::Sqlite>(&crate::api::migrations::SQLITE, digests);
+}
