@@ -11,6 +11,8 @@ use crate::cluster::Cluster;
 pub(crate) enum Sabotage {
     /// Counters are changed without their locks.
     NoLock,
+    /// Objects whose lock is to be shared are not locked.
+    NoSharedLock,
     /// Resources take every fence.
     NoFence,
     /// Slots are leased, or held by transactions, as if there were one permit more. SQLite has one writer, so there
