@@ -9,9 +9,9 @@ use crate::cluster::Cluster;
 /// What is broken in the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 pub(crate) enum Sabotage {
-    /// Counters are changed without their locks.
+    /// Counters are changed, or only read, without their locks.
     NoLock,
-    /// Objects whose lock is to be shared are not locked.
+    /// Counters that are only read are read without their locks.
     NoSharedLock,
     /// Resources take every fence.
     NoFence,
