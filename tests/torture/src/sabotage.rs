@@ -9,8 +9,10 @@ use crate::cluster::Cluster;
 /// What is broken in the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 pub(crate) enum Sabotage {
-    /// Counters are changed without their locks.
+    /// Counters are changed, or only read, without their locks.
     NoLock,
+    /// Counters that are only read are read without their locks.
+    NoSharedLock,
     /// Resources take every fence.
     NoFence,
     /// Slots are leased, or held by transactions, as if there were one permit more. SQLite has one writer, so there

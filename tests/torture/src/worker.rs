@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
 use anyhow::{Context, Result};
-use diesel_locks::SlotRenewer;
+use diesel_locks::{LockPool, SlotRenewer};
 use signal_hook::low_level::exit;
 use torture_history::{Client, Moment, Op, Outcome, Record, Task, Writer};
 
@@ -79,6 +79,7 @@ fn work<C: Store>(job: Job) -> Result<()> {
     })?;
     let pool = pool::<C>(&job);
     let context = Arc::new(WorkerContext {
+        locks: LockPool::new(pool.clone()),
         renewer: SlotRenewer::new(pool.clone()),
         pool,
         history,
@@ -124,9 +125,9 @@ impl<C: Store> WorkerContext<C> {
     fn serve(&self, thread: u32) -> Result<()> {
         let mut workload = Workload::new(&self.job, thread);
         while !self.is_over() {
-            let task = workload.task();
-            let operation = self.begin(thread, Client::R2d2, &task)?;
-            let result = self.attempt(&task, &operation, &mut workload);
+            let (client, task) = workload.blocking_task();
+            let operation = self.begin(thread, client, &task)?;
+            let result = self.attempt(client, &task, &operation, &mut workload);
             workload.pause(self.end(&operation, result)?);
         }
         Ok(())
@@ -165,16 +166,13 @@ impl<C: Store> WorkerContext<C> {
 
     fn attempt(
         &self,
+        client: Client,
         task: &Task,
         operation: &Operation,
         workload: &mut Workload,
     ) -> Result<Outcome, Failure> {
         match task {
-            Task::Lock {
-                counters,
-                kept,
-                wait,
-            } => locks::count_up(self, operation, workload, counters, *kept, *wait),
+            Task::Lock(locking) => locks::count_up(self, client, operation, workload, locking),
             Task::Lease {
                 semaphore,
                 renewed: true,

@@ -1,7 +1,8 @@
 //! What took place, by the rows that operations left, and whether that was reported to their workers.
 
 use torture_history::{
-    ErrorKind, InjectedFault, Op, Outcome, Request, Row, Task, TransactionMethod, workload_spec,
+    ErrorKind, InjectedFault, Locking, Op, Outcome, Request, Row, Task, TransactionMethod,
+    workload_spec,
 };
 
 use crate::findings::Findings;
@@ -179,12 +180,17 @@ fn rows(evidence: &Evidence) -> Vec<(Op, Place<'_>)> {
 /// Where the operation was to leave a row, each place once.
 fn places<'a>(operation: &Operation<'a>) -> Vec<Place<'a>> {
     match operation.task {
-        Task::Lock { counters, .. } => {
+        Task::Lock(Locking {
+            counters, shared, ..
+        }) => {
             let mut counters = counters.clone();
             counters.sort_unstable();
             counters.dedup();
-            let counters = counters.into_iter();
-            counters.map(|id| Place::Counter(id.into())).collect()
+            let counters = counters.into_iter().map(|id| Place::Counter(id.into()));
+            let read = Place::Step(workload_spec::STEP_READ.into());
+            counters
+                .chain((!shared.is_empty()).then_some(read))
+                .collect()
         }
         Task::Lease { .. } | Task::Tick { .. } => {
             let slot = operation.semaphore().zip(operation.slot()).into_iter();

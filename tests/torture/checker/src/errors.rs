@@ -75,7 +75,7 @@ fn expected(operation: &Operation<'_>, kind: ErrorKind) -> Expected {
             ErrorKind::Deadlock | ErrorKind::Aborted,
             Task::Purge
             | Task::SetPermits { .. }
-            | Task::Lock { .. }
+            | Task::Lock(_)
             | Task::Slot { .. }
             | Task::Pinned { .. }
             | Task::Pass { .. }

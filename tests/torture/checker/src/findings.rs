@@ -12,6 +12,8 @@ const EXPLAINED: usize = 20;
 pub(crate) struct Findings {
     found: BTreeMap<Violation, Found>,
     judged: BTreeMap<Violation, u64>,
+    /// How many holders of a shared lock acquired it while another held it: without any, nothing shows that it is shared.
+    pub(crate) shared: u64,
 }
 
 impl Findings {

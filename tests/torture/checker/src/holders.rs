@@ -1,16 +1,16 @@
-//! One holder at a time: of an object's lock, and of a slot that is pinned by a transaction.
+//! One holder at a time: of an object's lock, unless all share it, and of a slot that is pinned by a transaction.
 
 use std::collections::{BTreeMap, HashSet};
 
-use torture_history::{Moment, Task, workload_spec};
+use torture_history::{Locking, Moment, Task, workload_spec};
 
 use crate::findings::Findings;
 use crate::operation::Operation;
 use crate::run::Run;
 use crate::{Evidence, Violation};
 
-/// An operation that held something, from when until when.
-type Held<'r, 'a> = (Moment, Moment, &'r Operation<'a>);
+/// An operation that held something, from when until when, and whether others may hold it in the same way.
+type Held<'r, 'a> = (Moment, Moment, &'r Operation<'a>, bool);
 
 /// Looks for two who held the same at the same time.
 ///
@@ -23,10 +23,16 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, findings: &mut Findings)
         let Some((from, until)) = operation.held() else {
             continue;
         };
-        let held = (from, until, operation);
+        let held = (from, until, operation, false);
         match operation.task {
-            Task::Lock { counters, .. } => {
+            Task::Lock(Locking {
+                counters, shared, ..
+            }) => {
                 for counter in counters {
+                    locks.entry(*counter).or_default().push(held);
+                }
+                let held = (from, until, operation, true);
+                for counter in shared {
                     locks.entry(*counter).or_default().push(held);
                 }
             }
@@ -59,13 +65,21 @@ fn check_one(
     findings: &mut Findings,
 ) {
     held.sort_unstable_by_key(|held| (held.0, held.1, held.2.op));
-    let mut longest: Option<Held<'_, '_>> = None;
-    for (from, until, operation) in held {
-        if let Some((_, end, holder)) = longest
-            && from < end
-            && holder.op != operation.op
-            && found.insert([holder.op.0, operation.op.0])
-        {
+    // Of those that exclude all others, and of those that exclude only these.
+    let mut longest: [Option<Held<'_, '_>>; 2] = [None; 2];
+    for held in held {
+        let (from, until, operation, is_shared) = held;
+        for (_, end, holder, is_others_shared) in longest.into_iter().flatten() {
+            if end <= from || holder.op == operation.op {
+                continue;
+            }
+            if is_shared && is_others_shared {
+                findings.shared += 1;
+                continue;
+            }
+            if !found.insert([holder.op.0, operation.op.0]) {
+                continue;
+            }
             findings.add(Violation::OverlappingHolders, || {
                 let (holder, other) = (
                     run.describe_operation(holder),
@@ -75,8 +89,9 @@ fn check_one(
                 format!("{what}: {holder} held it until {end}, {other} entered at {from}")
             });
         }
+        let longest = &mut longest[usize::from(is_shared)];
         if longest.is_none_or(|longest| longest.1 < until) {
-            longest = Some((from, until, operation));
+            *longest = Some(held);
         }
     }
 }

@@ -99,7 +99,7 @@ pub fn check(histories: &Histories, evidence: &Evidence, limits: &Limits) -> Res
     guards::check(&run, &mut findings);
     residual_locks::check(evidence, &mut findings);
     completion::check(&run, limits, &mut findings);
-    liveness::check(&run, limits, &mut findings);
+    liveness::check(&run, evidence, limits, &mut findings);
     timeouts::check(&run, evidence, limits, &mut findings);
     errors::check(&run, evidence, limits, &mut findings);
     Ok(Verdict::of(&run, findings))

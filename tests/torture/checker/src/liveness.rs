@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use torture_history::{Client, Task};
+use torture_history::{Client, Locking, Task};
 
 use crate::findings::Findings;
 use crate::operation::Operation;
 use crate::run::Run;
-use crate::{Limits, Violation};
+use crate::{Evidence, Limits, Violation};
 
 /// A run in which work began for so long has done something of every kind, whatever failed meanwhile.
 const LONG_ENOUGH: Duration = Duration::from_secs(10);
@@ -18,11 +18,14 @@ const MANY_OF_KIND: usize = 10;
 /// Most ticks are run by others, and with a slow server many are over before they are granted.
 const MANY_TICKS: usize = 50;
 
+/// Of so many that held shared locks, two have held one at the same time.
+const MANY_SHARED: usize = 50;
+
 /// So many operations have at least [`MANY_OF_KIND`] of every kind among them.
 const MANY: usize = 5000;
 
 /// Looks for kinds of tasks, and for clients, of which nothing was done.
-pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
+pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, findings: &mut Findings) {
     let beginnings = run.operations.iter().map(|operation| operation.began);
     let (first, last) = (beginnings.clone().min(), beginnings.max());
     let worked = first.zip(last).map(|(first, last)| last.since(first));
@@ -40,6 +43,10 @@ pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
         if begun.count() >= many || run.operations.len() >= MANY {
             check_kind(run, name, is_its, findings);
         }
+    }
+    // On SQLite and Galera they are exclusive.
+    if evidence.has_server && !limits.several_writers {
+        check_sharing(run, findings);
     }
     let clients = Client::ASYNCHRONOUS.into_iter();
     for client in clients.filter(|_| limits.asynchronous) {
@@ -79,6 +86,20 @@ fn check_queue(run: &Run<'_>, client: Client, findings: &mut Findings) {
         findings.add(Violation::NothingDone, || {
             let name = client.name();
             format!("{name}: no request has waited without a connection")
+        });
+    }
+}
+
+/// Whether two have held a shared lock at the same time.
+fn check_sharing(run: &Run<'_>, findings: &mut Findings) {
+    let is_shared = |operation: &&Operation<'_>| {
+        let shares = |Locking { shared, .. }: &Locking| !shared.is_empty();
+        operation.committed && matches!(operation.task, Task::Lock(locking) if shares(locking))
+    };
+    let held = run.operations.iter().filter(is_shared).count();
+    if held >= MANY_SHARED && findings.shared == 0 {
+        findings.add(Violation::NothingDone, || {
+            format!("shared lock: {held} were held, and no two at the same time")
         });
     }
 }

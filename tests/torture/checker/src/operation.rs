@@ -143,7 +143,7 @@ impl Operation<'_> {
 
     /// Whether its future was dropped, or may have been before its process was killed.
     pub(crate) fn may_be_dropped(&self) -> bool {
-        self.is_dropped() || self.end.is_none() && self.client != Client::R2d2
+        self.is_dropped() || self.end.is_none() && Client::ASYNCHRONOUS.contains(&self.client)
     }
 
     /// Whether what it asks for after something has gone wrong is the lock that it had, which is free.
@@ -171,7 +171,7 @@ impl Operation<'_> {
             | Task::Asked { .. }
             | Task::Stuck { .. }
             | Task::HandOver
-            | Task::Lock { .. }
+            | Task::Lock(_)
             | Task::Pass { .. }
             | Task::Transfer { .. }
             | Task::SetPermits { .. }
@@ -254,10 +254,7 @@ impl Operation<'_> {
         if let Some(end) = self.done() {
             let locks = matches!(
                 self.task,
-                Task::Lock { .. }
-                    | Task::Slot { .. }
-                    | Task::IgnoreFault { .. }
-                    | Task::Panic { .. }
+                Task::Lock(_) | Task::Slot { .. } | Task::IgnoreFault { .. } | Task::Panic { .. }
             );
             let enters = slots || locks;
             ensure!(

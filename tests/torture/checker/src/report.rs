@@ -16,6 +16,11 @@ impl Display for Verdict {
                 "  {client}: {count} began while requests waited without a connection"
             )?;
         }
+        let shared = self.shared;
+        writeln!(
+            f,
+            "{shared} locks were acquired while another operation shared them"
+        )?;
         write_phases(f, &self.phases)?;
         let judged = self.judged.iter();
         let judged = judged.map(|(check, count)| format!("{} {count}", check.name()));

@@ -38,6 +38,8 @@ pub struct Verdict {
     pub clients: Outcomes,
     /// For each client that waits without a connection, how many of its operations began while requests waited so.
     pub queued: BTreeMap<&'static str, u64>,
+    /// How many locks were acquired while another operation shared them.
+    pub shared: u64,
     /// How many faults of each kind there were, those of which there was none too.
     pub faults: BTreeMap<FaultKind, u64>,
     /// Throughput and waits.
@@ -68,6 +70,7 @@ impl Verdict {
             .filter(|operation| operation.is_dropped());
         let dropped = u64::try_from(dropped.count()).unwrap_or(u64::MAX);
         faults.insert(FaultKind::Drop, dropped);
+        let shared = findings.shared;
         Self {
             operations: u64::try_from(run.operations.len()).unwrap_or(u64::MAX),
             judged: findings.judged(),
@@ -75,6 +78,7 @@ impl Verdict {
             outcomes,
             clients,
             queued,
+            shared,
             faults,
             phases: Phases::of(run),
         }
@@ -131,6 +135,7 @@ impl Serialize for Verdict {
         object.serialize_entry("outcomes", &self.outcomes)?;
         object.serialize_entry("clients", &self.clients)?;
         object.serialize_entry("queued", &self.queued)?;
+        object.serialize_entry("shared", &self.shared)?;
         object.serialize_entry("faults", &self.faults)?;
         object.serialize_entry("phases", &self.phases)?;
         object.end()

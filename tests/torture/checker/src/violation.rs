@@ -16,7 +16,7 @@ pub enum Violation {
     /// A transaction that had ended, or was aborted, was reported as committed, or was granted a lock or a number; or a
     /// guard did not report the loss of its slot, or not in time.
     UnreportedLosses,
-    /// Two held one object's lock at the same time, or one pinned slot.
+    /// Two held one object's lock at the same time, which not both shared, or one pinned slot.
     OverlappingHolders,
     /// One ended before another began, and has the larger number.
     Disorder,
@@ -43,7 +43,7 @@ pub enum Violation {
     /// An operation did not come back, or not in time.
     Hung,
     /// A kind of task, or a client, of which nothing was done in a run that was long enough; or no request of a client
-    /// that waits without a connection has waited so.
+    /// that waits without a connection has waited so; or no two have held a shared lock at the same time.
     NothingDone,
     /// A wait that ended before the time that was asked for.
     EarlyTimeouts,

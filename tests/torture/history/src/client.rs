@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub enum Client {
     /// A blocking connection, of a pool of r2d2.
     R2d2,
+    /// `LockPool` with a pool of r2d2.
+    R2d2LockPool,
     /// A connection of diesel-async, of a pool of deadpool.
     Deadpool,
     /// `LockPool` with a pool of deadpool.
@@ -29,13 +31,17 @@ impl Client {
 
     /// Whether operations wait without a connection.
     pub fn is_lock_pool(self) -> bool {
-        matches!(self, Self::DeadpoolLockPool | Self::Bb8LockPool)
+        matches!(
+            self,
+            Self::R2d2LockPool | Self::DeadpoolLockPool | Self::Bb8LockPool
+        )
     }
 
     /// For people, and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::R2d2 => "r2d2",
+            Self::R2d2LockPool => "r2d2, lock pool",
             Self::Deadpool => "deadpool",
             Self::DeadpoolLockPool => "deadpool, lock pool",
             Self::Bb8 => "bb8",

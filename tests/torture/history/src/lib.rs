@@ -23,4 +23,4 @@ pub use files::{Histories, Writer, read_all};
 pub use moment::Moment;
 pub use outcome::{ErrorKind, Outcome, Release};
 pub use record::{GuardEvent, Op, Record, Row, SlotHeld};
-pub use task::{InjectedFault, Request, Task, TransactionMethod, WaitLimit};
+pub use task::{InjectedFault, Locking, Request, Task, TransactionMethod, WaitLimit};

@@ -58,18 +58,25 @@ pub enum Request {
     LockAndNumber,
 }
 
+/// Which objects are locked, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Locking {
+    /// The counters of those that are locked exclusively.
+    pub counters: Vec<u32>,
+    /// The counters of those whose lock is shared.
+    pub shared: Vec<u32>,
+    /// Whether the rows of the exclusive locks are kept.
+    pub kept: bool,
+    /// How long the locks are waited for.
+    pub wait: WaitLimit,
+}
+
 /// What a worker sets out to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Task {
-    /// Lock objects, and add one to the counter of each, by reading and writing it.
-    Lock {
-        /// The objects' counters.
-        counters: Vec<u32>,
-        /// Whether the lock's row is kept.
-        kept: bool,
-        /// How long the lock is waited for.
-        wait: WaitLimit,
-    },
+    /// Lock objects by one request. Add one to the counter of each whose lock is exclusive, by reading and writing it. Read the
+    /// counters of the others twice, and insert [`workload_spec::STEP_READ`].
+    Lock(Locking),
     /// Lease a slot, and write its fence to the slot's resource.
     Lease {
         /// Which semaphore.
@@ -159,8 +166,9 @@ pub enum Task {
 
 impl Task {
     /// The names of all kinds.
-    pub const NAMES: [&str; 16] = [
+    pub const NAMES: [&str; 17] = [
         "lock",
+        "shared lock",
         "renewed lease",
         "lease",
         "pinned",
@@ -181,7 +189,9 @@ impl Task {
     /// How long what it asks for is waited for; numbers, accounts and purges have no such limit.
     pub fn wait_limit(&self) -> Option<WaitLimit> {
         match self {
-            Self::Lock { wait, .. } | Self::Lease { wait, .. } | Self::Slot { wait } => Some(*wait),
+            Self::Lock(Locking { wait, .. }) | Self::Lease { wait, .. } | Self::Slot { wait } => {
+                Some(*wait)
+            }
             Self::Pinned { .. }
             | Self::Revoked { .. }
             | Self::Asked { .. }
@@ -213,7 +223,8 @@ impl Task {
     /// In a word.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Lock { .. } => "lock",
+            Self::Lock(Locking { shared, .. }) if shared.is_empty() => "lock",
+            Self::Lock(_) => "shared lock",
             Self::Lease { renewed: true, .. } => "renewed lease",
             Self::Lease { renewed: false, .. } => "lease",
             Self::Pinned { .. } => "pinned",

@@ -38,6 +38,9 @@ pub const STEP_OUTSIDE: u32 = 3;
 /// The row that it wants to write while another session has it.
 pub const STEP_WANTED: u32 = 4;
 
+/// The row of an operation that holds a shared lock.
+pub const STEP_READ: u32 = 5;
+
 /// How long the lock of a closure that has panicked, or of a future that was dropped, is waited for, in milliseconds: it is
 /// free.
 pub const FREE_WITHIN_MS: u64 = 2000;

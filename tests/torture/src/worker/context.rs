@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use diesel::r2d2::{ConnectionManager, Pool};
-use diesel_locks::SlotRenewer;
+use diesel_locks::{LockPool, SlotRenewer};
 use torture_history::Writer;
 
 use super::pool::Connections;
@@ -15,6 +15,7 @@ use crate::store::Store;
 pub(crate) struct WorkerContext<C: Store> {
     pub(crate) job: Job,
     pub(crate) pool: Connections<C>,
+    pub(crate) locks: LockPool<Pool<ConnectionManager<C>>>,
     pub(crate) renewer: SlotRenewer<Pool<ConnectionManager<C>>>,
     pub(crate) history: Arc<Writer>,
     pub(super) operations: AtomicU32,

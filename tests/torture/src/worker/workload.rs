@@ -6,7 +6,9 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
-use torture_history::{InjectedFault, Request, Task, TransactionMethod, WaitLimit, workload_spec};
+use torture_history::{
+    Client, InjectedFault, Locking, Request, Task, TransactionMethod, WaitLimit, workload_spec,
+};
 
 use crate::cluster::Cluster;
 use crate::engine::Engine;
@@ -84,18 +86,29 @@ impl Workload {
         if self.percent(30) {
             return Task::Slot { wait: self.wait() };
         }
-        let mut task = self.lock();
-        // A request for several objects waits until all of them are free at the same time, which may be never.
-        if let Task::Lock { counters, wait, .. } = &mut task
-            && counters.len() > 1
-            && *wait == WaitLimit::Forever
-        {
-            *wait = self.limited_wait();
-        }
-        task
+        self.lock_of_pool()
     }
 
-    pub(crate) fn task(&mut self) -> Task {
+    /// A lock for a lock pool.
+    fn lock_of_pool(&mut self) -> Task {
+        let mut locking = self.locking();
+        // A request for several objects waits until all of them are free at the same time, which may be never.
+        if locking.counters.len() + locking.shared.len() > 1 && locking.wait == WaitLimit::Forever {
+            locking.wait = self.limited_wait();
+        }
+        Task::Lock(locking)
+    }
+
+    /// A task for a blocking thread, and its client.
+    pub(crate) fn blocking_task(&mut self) -> (Client, Task) {
+        if self.percent(5) {
+            (Client::R2d2LockPool, self.lock_of_pool())
+        } else {
+            (Client::R2d2, self.task())
+        }
+    }
+
+    fn task(&mut self) -> Task {
         match self.rng.random_range(0..100) {
             0..18 => self.lock(),
             18..22 => TICK,
@@ -130,14 +143,25 @@ impl Workload {
     }
 
     fn lock(&mut self) -> Task {
+        Task::Lock(self.locking())
+    }
+
+    fn locking(&mut self) -> Locking {
         let wanted = if self.percent(70) {
             1
         } else {
             self.rng.random_range(2..=3)
         };
         let all: Vec<u32> = (0..workload_spec::LOCKED_COUNTERS).collect();
-        Task::Lock {
-            counters: all.sample(&mut self.rng, wanted).copied().collect(),
+        let mut counters: Vec<u32> = all.sample(&mut self.rng, wanted).copied().collect();
+        let exclusive = if self.percent(60) {
+            wanted
+        } else {
+            usize::from(wanted > 1 && self.percent(60))
+        };
+        Locking {
+            shared: counters.split_off(exclusive),
+            counters,
             kept: self.percent(50),
             wait: self.wait(),
         }

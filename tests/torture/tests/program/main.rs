@@ -19,7 +19,7 @@ const GRACE: Duration = Duration::from_secs(150);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// What is not a kind of violation in the last line.
-const OTHERS: [&str; 13] = [
+const OTHERS: [&str; 14] = [
     "async_threads",
     "clients",
     "faults",
@@ -31,6 +31,7 @@ const OTHERS: [&str; 13] = [
     "queued",
     "seconds",
     "seed",
+    "shared",
     "threads",
     "violations",
 ];
@@ -304,7 +305,8 @@ macro_rules! tests_on {
             const VARIABLE: Option<&str> = $variable;
 
             found! {
-                no_lock_is_found: "no-lock" => &["lost_updates", "overlapping_holders"],
+                no_lock_is_found: "no-lock" => &["lost_updates", "overlapping_holders", "unexpected_errors"],
+                a_reader_without_a_lock_is_found: "no-shared-lock" => &["overlapping_holders", "unexpected_errors"],
                 a_stale_read_is_found: "stale-read" => &["lost_updates"],
                 no_fence_is_found: "no-fence" => &["stale_writes"],
                 over_capacity_is_found: "over-capacity" => &["over_capacity"],

@@ -7,7 +7,7 @@ use torture_history::{
 };
 
 use crate::history_builder::operations::BEFORE;
-use crate::history_builder::{failed, ignoring_fault, leasing, locking};
+use crate::history_builder::{failed, ignoring_fault, leasing, locking, locking_within};
 use crate::valid_history::valid_history;
 
 #[test]
@@ -58,19 +58,9 @@ fn a_part_of_a_transaction_whose_process_was_killed() {
 #[test]
 fn refused_and_there() {
     let mut builder = valid_history();
-    let wait = WaitLimit::No;
-    let (counters, kept) = (vec![3], true);
-    let op = builder.begin(
-        1,
-        Task::Lock {
-            counters,
-            kept,
-            wait,
-        },
-        1000,
-    );
+    let op = builder.begin(1, locking_within(WaitLimit::No), 1000);
     builder.end(op, Outcome::Refused, None, 1003);
-    builder.count(op, &[3]);
+    builder.count(op, &[1]);
     builder.finds(&[(GhostCommits, 1)]);
 }
 

@@ -15,7 +15,7 @@ fn an_operation_that_took_too_long() {
     builder.finds(&[(Hung, 1)]);
     // Where to look when it is still there.
     let told = builder.verdict().unwrap().to_string();
-    assert!(told.contains(", thread 41 of pid 1002, took"), "{told}");
+    assert!(told.contains(", thread 43 of pid 1002, took"), "{told}");
 }
 
 #[test]

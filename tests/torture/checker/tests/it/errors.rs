@@ -6,7 +6,7 @@ use torture_history::{
     WaitLimit,
 };
 
-use crate::history_builder::{HistoryBuilder, failed, ignoring_fault, panicking};
+use crate::history_builder::{HistoryBuilder, failed, ignoring_fault, locking_within, panicking};
 
 const KINDS: [ErrorKind; 11] = [
     ErrorKind::Held,
@@ -21,15 +21,6 @@ const KINDS: [ErrorKind; 11] = [
     ErrorKind::OutcomeUnknown,
     ErrorKind::Other,
 ];
-
-fn lock(wait: WaitLimit) -> Task {
-    let (counters, kept) = (vec![1], true);
-    Task::Lock {
-        counters,
-        kept,
-        wait,
-    }
-}
 
 fn lease(wait: WaitLimit) -> Task {
     let (semaphore, renewed, lease_ms) = ("leader".to_owned(), true, 1000);
@@ -83,10 +74,10 @@ fn errors_while_no_fault_is_injected() {
     use ErrorKind::{Deadlock, Fenced, Pool, Serialization, SlotLost, TimedOut};
 
     let calm = |task| expected(&task, |_| ());
-    assert_eq!(calm(lock(WaitLimit::Forever)), []);
+    assert_eq!(calm(locking_within(WaitLimit::Forever)), []);
     // A refusal is no error.
-    assert_eq!(calm(lock(WaitLimit::No)), []);
-    assert_eq!(calm(lock(WaitLimit::AtMost(10))), [TimedOut]);
+    assert_eq!(calm(locking_within(WaitLimit::No)), []);
+    assert_eq!(calm(locking_within(WaitLimit::AtMost(10))), [TimedOut]);
     assert_eq!(calm(lease(WaitLimit::Forever)), [SlotLost, Fenced]);
     assert_eq!(
         calm(lease(WaitLimit::AtMost(10))),
@@ -108,7 +99,7 @@ fn errors_while_no_fault_is_injected() {
 fn errors_of_a_lock_pool_while_no_fault_is_injected() {
     use ErrorKind::{Pool, TimedOut};
 
-    let calm = |wait| expected_of(Client::DeadpoolLockPool, &lock(wait), |_| ());
+    let calm = |wait| expected_of(Client::DeadpoolLockPool, &locking_within(wait), |_| ());
     assert_eq!(calm(WaitLimit::Forever), []);
     assert_eq!(calm(WaitLimit::No), []);
     assert_eq!(calm(WaitLimit::AtMost(10)), [TimedOut, Pool]);
@@ -116,7 +107,7 @@ fn errors_of_a_lock_pool_while_no_fault_is_injected() {
 
 /// Worker 1 is at it from 20 s to 20.01 s in a run in which this fault was from one millisecond to another.
 fn with_fault(kind: FaultKind, worker: Option<u32>, from: u64, until: u64) -> Vec<ErrorKind> {
-    let task = lock(WaitLimit::Forever);
+    let task = locking_within(WaitLimit::Forever);
     expected(&task, |builder| builder.fault(kind, worker, from, until))
 }
 
@@ -147,7 +138,7 @@ fn errors_while_connections_are_cut() {
 
 #[test]
 fn without_a_server_no_connection_is_lost() {
-    let task = lock(WaitLimit::Forever);
+    let task = locking_within(WaitLimit::Forever);
     let file = |prepare: fn(&mut HistoryBuilder)| {
         expected(&task, |builder| {
             builder.evidence.has_server = false;
@@ -206,9 +197,9 @@ fn statement_timeouts() {
         is_explained(&builder)
     };
     for task in [
-        lock(WaitLimit::Forever),
-        lock(WaitLimit::No),
-        lock(WaitLimit::AtMost(10)),
+        locking_within(WaitLimit::Forever),
+        locking_within(WaitLimit::No),
+        locking_within(WaitLimit::AtMost(10)),
         lease(WaitLimit::Forever),
         lease(WaitLimit::No),
         Task::Slot {
@@ -244,16 +235,16 @@ fn wait_without_a_limit_ends_in_an_open_transaction_only() {
         assert!(ends(&task, true), "{task:?}");
         assert!(!ends(&task, false), "{task:?}");
     }
-    assert!(!ends(&lock(WaitLimit::Forever), true));
+    assert!(!ends(&locking_within(WaitLimit::Forever), true));
 }
 
 #[test]
 fn refusals() {
     let (from, to) = (100, 101);
     for (task, allowed) in [
-        (lock(WaitLimit::No), true),
-        (lock(WaitLimit::AtMost(7)), false),
-        (lock(WaitLimit::Forever), false),
+        (locking_within(WaitLimit::No), true),
+        (locking_within(WaitLimit::AtMost(7)), false),
+        (locking_within(WaitLimit::Forever), false),
         (lease(WaitLimit::No), true),
         (lease(WaitLimit::AtMost(7)), false),
         (lease(WaitLimit::Forever), false),
@@ -291,7 +282,7 @@ fn intentional_rollback_is_no_error() {
 fn transactions_on_several_nodes_end_each_other() {
     let wait = WaitLimit::Forever;
     for (task, is_ended) in [
-        (lock(wait), true),
+        (locking_within(wait), true),
         (Task::Slot { wait }, true),
         (Task::Purge, true),
         (lease(wait), false),

@@ -9,8 +9,8 @@ use torture_checker::{
     Counter, Evidence, LedgerRow, Limits, Resource, Sequence, Slot, Verdict, Violation, check,
 };
 use torture_history::{
-    Client, ErrorKind, Fault, FaultKind, Histories, InjectedFault, Moment, Op, Outcome, Record,
-    Request, SlotHeld, Task, TransactionMethod, WaitLimit, workload_spec,
+    Client, ErrorKind, Fault, FaultKind, Histories, InjectedFault, Locking, Moment, Op, Outcome,
+    Record, Request, SlotHeld, Task, TransactionMethod, WaitLimit, workload_spec,
 };
 
 /// When the run begins, in nanoseconds.
@@ -32,11 +32,27 @@ pub(crate) type Times = [u64; 4];
 
 /// A task of the kind that takes object locks.
 pub(crate) fn locking(counters: &[u32]) -> Task {
-    Task::Lock {
+    sharing(counters, &[])
+}
+
+/// The same, which shares the locks of some.
+pub(crate) fn sharing(counters: &[u32], shared: &[u32]) -> Task {
+    Task::Lock(Locking {
         counters: counters.to_vec(),
+        shared: shared.to_vec(),
         kept: false,
         wait: WaitLimit::Forever,
-    }
+    })
+}
+
+/// A task that locks the object 1 and waits so long.
+pub(crate) fn locking_within(wait: WaitLimit) -> Task {
+    Task::Lock(Locking {
+        counters: vec![1],
+        shared: Vec::new(),
+        kept: true,
+        wait,
+    })
 }
 
 /// A task of the kind that leases a slot.

@@ -32,6 +32,36 @@ fn operations_overlapping_in_two_locks_are_counted_once() {
 }
 
 #[test]
+fn shared_locks_exclude_only_exclusive_ones() {
+    let mut builder = valid_history();
+    let before = builder.verdict().unwrap().shared;
+    builder.share(1, &[], &[3, 4], [1000, 1001, 1010, 1011]);
+    builder.share(2, &[5], &[3], [1000, 1002, 1020, 1021]);
+    builder.share(3, &[], &[4], [1000, 1009, 1020, 1021]);
+    builder.lock(3, &[3], [1000, 1020, 1025, 1026]);
+    builder.assert_no_violations();
+    assert_eq!(builder.verdict().unwrap().shared, before + 2);
+}
+
+#[test]
+fn exclusive_lock_beside_a_shared_one() {
+    for (first, second) in [
+        ([&[3][..], &[]], [&[][..], &[3][..]]),
+        ([&[], &[3]], [&[3], &[]]),
+        ([&[], &[3]], [&[3], &[4]]),
+    ] {
+        let mut builder = valid_history();
+        builder.share(1, first[0], first[1], [1000, 1001, 1010, 1011]);
+        // Another that shares it, and ends before.
+        if first[0].is_empty() {
+            builder.share(3, &[], &[3], [1000, 1002, 1003, 1004]);
+        }
+        builder.share(2, second[0], second[1], [1000, 1009, 1020, 1021]);
+        builder.finds(&[(OverlappingHolders, 1)]);
+    }
+}
+
+#[test]
 fn killed_operation_held_the_lock_when_it_entered() {
     let mut builder = valid_history();
     builder.lock(1, &[3], [1000, 1001, 1010, 1030]);

@@ -42,7 +42,7 @@ fn a_long_run_in_which_nothing_was_done() {
     refused(&mut builder, &leasing("leader"), 4988, 10_010);
     builder.finds(&[(NothingDone, 1)]);
     goes_on(&mut builder, 10_010);
-    builder.finds(&[(NothingDone, 16)]);
+    builder.finds(&[(NothingDone, 17)]);
 }
 
 #[test]
@@ -93,6 +93,26 @@ fn injected_faults_that_all_abort_their_transactions() {
         builder.end(op, failed(ErrorKind::Aborted), None, ms + 20);
     }
     goes_on(&mut builder, 10_010);
+    builder.assert_no_violations();
+}
+
+#[test]
+fn shared_locks_that_exclude_each_other() {
+    let mut builder = HistoryBuilder::new();
+    for number in 0..49 {
+        builder.share(1, &[], &[1], [10 + 5 * number; 4]);
+    }
+    goes_on(&mut builder, 10_010);
+    builder.assert_no_violations();
+    builder.share(2, &[2], &[1], [10_010; 4]);
+    builder.finds(&[(NothingDone, 1)]);
+    builder.limits.several_writers = true;
+    builder.assert_no_violations();
+    builder.limits.several_writers = false;
+    builder.evidence.has_server = false;
+    builder.assert_no_violations();
+    builder.evidence.has_server = true;
+    builder.share(3, &[], &[1], [20, 21, 27, 28]);
     builder.assert_no_violations();
 }
 

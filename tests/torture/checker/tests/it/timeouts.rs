@@ -5,7 +5,7 @@ use std::time::Duration;
 use torture_checker::Violation::{self, EarlyTimeouts, LateTimeouts, UnexpectedErrors};
 use torture_history::{ErrorKind, FaultKind, Outcome, Task, WaitLimit};
 
-use crate::history_builder::{HistoryBuilder, failed};
+use crate::history_builder::{HistoryBuilder, failed, locking_within};
 
 const SLOT: Task = Task::Slot {
     wait: WaitLimit::AtMost(100),
@@ -27,11 +27,7 @@ fn after(
 
 #[test]
 fn a_wait_that_ends_early() {
-    let lock = Task::Lock {
-        counters: vec![1],
-        kept: true,
-        wait: WaitLimit::AtMost(100),
-    };
+    let lock = locking_within(WaitLimit::AtMost(100));
     let lease = Task::Lease {
         semaphore: "leader".to_owned(),
         renewed: false,
@@ -119,11 +115,7 @@ fn late(found: &[(Violation, u64)]) -> bool {
 
 #[test]
 fn grant_or_refusal_in_time_is_not_late() {
-    let lock = |wait| Task::Lock {
-        counters: vec![1],
-        kept: true,
-        wait,
-    };
+    let lock = locking_within;
     let lease = |renewed, wait| Task::Lease {
         semaphore: "leader".to_owned(),
         renewed,
@@ -197,11 +189,7 @@ fn without_a_server_the_pause_of_another_holds_up_grants() {
         lease_ms: 100_000,
         wait: WaitLimit::AtMost(100),
     };
-    let lock = Task::Lock {
-        counters: vec![1],
-        kept: true,
-        wait: WaitLimit::AtMost(100),
-    };
+    let lock = locking_within(WaitLimit::AtMost(100));
     for (task, end, kind, has_server, excused) in [
         (&lease, End::Entered, FaultKind::Pause, false, true),
         (&lease, End::Entered, FaultKind::Pause, true, false),

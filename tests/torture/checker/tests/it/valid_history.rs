@@ -58,6 +58,8 @@ pub(crate) fn valid_history() -> HistoryBuilder {
     };
     let late = builder.begin(3, late, 220);
     builder.end(late, failed(ErrorKind::TimedOut), None, 226);
+    builder.share(2, &[], &[3, 4], [245, 246, 260, 261]);
+    builder.share(3, &[2], &[3], [245, 250, 255, 256]);
     builder
 }
 
@@ -66,7 +68,8 @@ fn a_history_of_all_tasks_has_no_violations() {
     let builder = valid_history();
     builder.assert_no_violations();
     let verdict = builder.verdict().unwrap();
-    assert_eq!(verdict.operations, 39);
+    assert_eq!(verdict.operations, 41);
+    assert_eq!(verdict.shared, 1);
     assert_eq!(verdict.total(), 0);
 }
 

@@ -28,7 +28,7 @@ fn wrong() -> HistoryBuilder {
 fn as_json_it_is_one_object() {
     let verdict = wrong().verdict().unwrap();
     let object = serde_json::to_value(&verdict).unwrap();
-    assert_eq!(object["operations"], 40);
+    assert_eq!(object["operations"], 42);
     assert_eq!(object["violations"], 2);
     for violation in Violation::ALL {
         let name = serde_json::to_value(violation).unwrap();
@@ -57,7 +57,7 @@ fn as_json_it_is_one_object() {
     assert_eq!(object["clients"].as_object().unwrap().len(), 1);
     assert_eq!(object["phases"]["faults"]["kill"]["faults"], 2);
     // The black hole is after everything.
-    let judged = json!({"late_timeouts": 22, "lost_leases": 4, "unexpected_errors": 40});
+    let judged = json!({"late_timeouts": 22, "lost_leases": 4, "unexpected_errors": 42});
     assert_eq!(object["judged"], judged);
     assert!(!serde_json::to_string(&verdict).unwrap().contains('\n'));
 }
@@ -66,12 +66,12 @@ fn as_json_it_is_one_object() {
 fn violations_name_processes_and_times() {
     let text = wrong().verdict().unwrap().to_string();
     for part in [
-        "40 operations\n",
+        "42 operations\n",
         "lock: 5 done\n",
-        "judged without any excuse: lost_leases 4, late_timeouts 22, unexpected_errors 40\n",
+        "judged without any excuse: lost_leases 4, late_timeouts 22, unexpected_errors 42\n",
         "2 violations\n",
         "lost_updates: 1\n    counter 3 was set to 0 last, and is 1\n",
-        "operation 2-40 (lock of worker 2, process 2, r2d2, 1.000000 s to 1.500000 s) was told that it is done",
+        "operation 2-42 (lock of worker 2, process 2, r2d2, 1.000000 s to 1.500000 s) was told that it is done",
         "hung: 0\n",
     ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
@@ -108,20 +108,20 @@ fn excused_operations_are_not_counted_as_judged() {
         assert_eq!(judged.len(), 3);
         [leases, timeouts, errors]
     };
-    assert_eq!(judged(|_| ()), [4, 22, 39]);
+    assert_eq!(judged(|_| ()), [4, 22, 41]);
     // Of all, and of each moment.
     let of_all = |builder: &mut HistoryBuilder| builder.fault(FaultKind::BlackHole, None, 0, 300);
     assert_eq!(judged(of_all), [0, 0, 0]);
     // The lease that is renewed is worker 1's, and each worker has run a tick.
     let of_one =
         |builder: &mut HistoryBuilder| builder.fault(FaultKind::BlackHole, Some(2), 0, 300);
-    assert_eq!(judged(of_one), [3, 14, 27]);
+    assert_eq!(judged(of_one), [3, 14, 28]);
     let of_one = |builder: &mut HistoryBuilder| builder.fault(FaultKind::Hog, Some(1), 0, 300);
-    assert_eq!(judged(of_one), [2, 14, 39]);
+    assert_eq!(judged(of_one), [2, 14, 41]);
     // One that did not come back is not judged by how.
     let killed = |builder: &mut HistoryBuilder| {
         builder.begin(1, locking(&[0]), 1000);
         builder.kill(1);
     };
-    assert_eq!(judged(killed), [4, 22, 39]);
+    assert_eq!(judged(killed), [4, 22, 41]);
 }

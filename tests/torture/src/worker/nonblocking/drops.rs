@@ -233,7 +233,7 @@ fn own_lock<C: Store>(
     operation: &Operation,
     plan: &Plan,
 ) -> Option<ObjectId> {
-    let is_lock = matches!(plan.task, Task::Lock { .. });
+    let is_lock = matches!(plan.task, Task::Lock(_));
     (is_lock && plan.has_own_lock && context.job.engine != Engine::Sqlite)
         .then(|| tasks::own_lock(operation))
 }

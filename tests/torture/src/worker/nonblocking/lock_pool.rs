@@ -3,11 +3,12 @@
 use torture_history::{Outcome, Task, WaitLimit};
 
 use super::sections::{Counting, Visiting};
-use super::tasks::{Plan, done_or_refused, lock_request};
+use super::tasks::{Plan, lock_request};
 use crate::async_pools::AsyncLocks;
 use crate::store::Store;
 use crate::worker::context::WorkerContext;
 use crate::worker::errors::Failure;
+use crate::worker::locks::done_or_refused;
 use crate::worker::operation::Operation;
 use crate::worker::requests::{held_by_transactions, wait};
 
@@ -29,16 +30,12 @@ pub(super) async fn attempt<C: Store>(
         operation.queued()?;
     }
     match &plan.task {
-        Task::Lock {
-            counters,
-            kept,
-            wait,
-        } => {
-            let lock = lock_request(operation, plan, counters, *kept, *wait);
+        Task::Lock(locking) => {
+            let lock = lock_request(operation, plan, locking);
             let counting = Counting {
                 operation,
                 plan,
-                counters,
+                locking,
             };
             locks.with_object_lock(lock, &counting).await?;
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use diesel_async::{SimpleAsyncConnection, TransactionManager};
 use diesel_locks::prelude::*;
 use tokio::time::sleep;
-use torture_history::{Client, ErrorKind, Outcome, Task, WaitLimit, workload_spec};
+use torture_history::{Client, ErrorKind, Locking, Outcome, Task, WaitLimit, workload_spec};
 
 use super::sections::{Counting, Visiting};
 use super::ticks;
@@ -18,7 +18,7 @@ use crate::worker::errors::{
     Failure, FailureExt, Fenced, IntentionalRollback, classify_async_result,
 };
 use crate::worker::leases;
-use crate::worker::locks;
+use crate::worker::locks::{self, done_or_refused};
 use crate::worker::operation::Operation;
 use crate::worker::requests::{held_by_transactions, semaphore, wait};
 use crate::worker::retry::retry_options;
@@ -52,15 +52,9 @@ pub(super) fn own_lock(operation: &Operation) -> ObjectId {
 }
 
 /// The locks on the counters, and the operation's own.
-pub(super) fn lock_request(
-    operation: &Operation,
-    plan: &Plan,
-    counters: &[u32],
-    kept: bool,
-    wait_limit: WaitLimit,
-) -> LockRequest {
+pub(super) fn lock_request(operation: &Operation, plan: &Plan, locking: &Locking) -> LockRequest {
     let own = plan.has_own_lock.then(|| own_lock(operation));
-    locks::request(counters, own, kept, wait_limit)
+    locks::request(locking, own)
 }
 
 /// Does the task.
@@ -72,21 +66,17 @@ pub(super) fn attempt<'a, C: Store>(
     plan: &'a Plan,
 ) -> BoxFuture<'a, Result<Outcome, Failure>> {
     match &plan.task {
-        Task::Lock {
-            counters,
-            kept,
-            wait,
-        } => {
-            let lock = lock_request(operation, plan, counters, *kept, *wait);
+        Task::Lock(locking) => {
+            let lock = lock_request(operation, plan, locking);
             let counting = Counting {
                 operation,
                 plan,
-                counters,
+                locking,
             };
             if context.job.sabotage == Some(Sabotage::NoRollbackOnDrop) {
                 return in_diesel_async_transaction::<C>(conn, counting, lock);
             }
-            count_up(conn, counting, lock, *wait)
+            count_up(conn, counting, lock)
         }
         Task::Slot { wait } => {
             let semaphore = held_by_transactions(context);
@@ -119,26 +109,17 @@ fn count_up<'a, A: AsyncStore>(
     conn: &'a mut A,
     counting: Counting<'a>,
     lock: LockRequest,
-    wait_limit: WaitLimit,
 ) -> BoxFuture<'a, Result<Outcome, Failure>> {
     Box::pin(async move {
         let counting = &counting;
         let section = async move |conn: &mut A| counting.count(conn).await;
-        if wait_limit == WaitLimit::No {
+        if counting.locking.wait == WaitLimit::No {
             conn.try_with_object_lock(lock, section).await?;
         } else {
             conn.with_object_lock(lock, section).await?;
         }
         Ok(done_or_refused(counting.operation))
     })
-}
-
-pub(super) fn done_or_refused(operation: &Operation) -> Outcome {
-    if operation.held_until().is_some() {
-        Outcome::Done
-    } else {
-        Outcome::Refused
-    }
 }
 
 /// Sabotage: a transaction that stays open when its future is dropped.

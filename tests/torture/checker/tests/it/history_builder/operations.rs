@@ -6,7 +6,7 @@ use torture_history::{
     TransactionMethod, WaitLimit, workload_spec,
 };
 
-use super::{HistoryBuilder, Times, at, ignoring_fault, leasing, locking, panicking};
+use super::{HistoryBuilder, Times, at, ignoring_fault, leasing, locking, panicking, sharing};
 
 /// What is written before something goes wrong.
 pub(crate) const BEFORE: [Row; 2] = [
@@ -28,6 +28,23 @@ impl HistoryBuilder {
     pub(crate) fn lock(&mut self, process: u32, counters: &[u32], times: Times) -> Op {
         let op = self.whole(process, locking(counters), None, Outcome::Done, times);
         self.count(op, counters);
+        op
+    }
+
+    /// Locks objects, some of them shared, counts, and reads.
+    pub(crate) fn share(
+        &mut self,
+        process: u32,
+        counters: &[u32],
+        shared: &[u32],
+        times: Times,
+    ) -> Op {
+        let task = sharing(counters, shared);
+        let op = self.whole(process, task, None, Outcome::Done, times);
+        self.count(op, counters);
+        if !shared.is_empty() {
+            self.keep(op, &[Row::Step(workload_spec::STEP_READ)]);
+        }
         op
     }
 
