@@ -5,6 +5,7 @@ pub(crate) mod held_object_lock;
 pub(crate) mod lease;
 pub(crate) mod list_options;
 pub(crate) mod lock_request;
+pub(crate) mod object_id;
 pub(crate) mod retry_policy;
 pub(crate) mod sequence;
 pub(crate) mod slot;

@@ -1,154 +1,10 @@
-//! A request for locks: the ids of the objects, how long to wait, the retention of the rows; and its outcome.
+//! A request for locks: the objects, how long to wait, the retention of the rows; and its outcome.
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::time::{Duration, Instant};
 
-use sha2::{Digest, Sha256};
-
-use crate::error::InvalidObjectId;
 use crate::error::limits::{MAX_KEPT_IDS, NAMED_IDS};
-use crate::{Error, Wait};
-
-/// The id of a business object that can be locked, which need not exist in any table.
-///
-/// A string of 1 to [`MAX_ID_CHARS`](crate::limits::MAX_ID_CHARS) (255) characters without NUL, checked when it is used
-/// ([`Error::InvalidObjectId`](crate::Error::InvalidObjectId)). Ids are compared as bytes: `a`, `A`, `á` and `a ` are four objects,
-/// and so are two Unicode encodings of one letter. On PostgreSQL the session's `client_encoding` must be UTF8, as Diesel sets it.
-///
-/// Share the entity's name as a constant: applications exclude each other only if they use the same text.
-///
-/// ```
-/// use diesel_locks::ObjectId;
-///
-/// let bond = ObjectId::new("BondBO", "DK0015966592");
-/// assert_eq!(bond.as_str(), "BondBO:DK0015966592");
-/// assert_eq!(bond, ObjectId::from("BondBO:DK0015966592"));
-/// assert!(ObjectId::from("").validate().unwrap_err().to_string().contains("1 to 255 characters"));
-/// ```
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[doc(alias("lock name", "lock_key", "key"))]
-pub struct ObjectId {
-    text: String,
-    invalid: Option<InvalidObjectId>,
-}
-
-impl ObjectId {
-    /// Creates the id `entity:key`. A string of the same text is the same id. It is invalid if the entity contains `:`, or one part
-    /// is empty, so that different pairs have different ids.
-    pub fn new(entity: impl fmt::Display, key: impl fmt::Display) -> Self {
-        let entity = entity.to_string();
-        let key = key.to_string();
-        let text = format!("{entity}:{key}");
-        let invalid = if entity.contains(':') {
-            Some(InvalidObjectId::EntityWithColon { entity })
-        } else if entity.is_empty() || key.is_empty() {
-            Some(InvalidObjectId::EmptyPart { id: text.clone() })
-        } else {
-            InvalidObjectId::check(&text).err()
-        };
-        Self { text, invalid }
-    }
-
-    /// Creates the id of a key of any length, such as a URL or a path: [`new`](Self::new) with a hash of 256 bits (SHA-256) in place of
-    /// the key. The text of the id is the entity, `:sha256-` and 64 hexadecimal digits: lists and errors do not show the key.
-    ///
-    /// ```
-    /// use diesel_locks::ObjectId;
-    ///
-    /// let page = ObjectId::hashed("Page", "https://example.org/");
-    /// assert_eq!(page.as_str(), "Page:sha256-8198d1bac40a1033653a78e48800cefc9e6b974ff075c66e5548b5c1e145a2b0");
-    /// let long = ObjectId::hashed("Page", "x".repeat(100_000));
-    /// assert!(long.validate().is_ok() && long != page);
-    /// ```
-    pub fn hashed(entity: impl fmt::Display, key: impl fmt::Display) -> Self {
-        let key = key.to_string();
-        if key.is_empty() {
-            return Self::new(entity, key);
-        }
-        let mut hash = String::from("sha256-");
-        for byte in Sha256::digest(key) {
-            let _ = write!(hash, "{byte:02x}");
-        }
-        Self::new(entity, hash)
-    }
-
-    /// Creates a request for this object that waits for at most this time: [`LockRequest::new`] with [`Wait::AtMost`].
-    pub fn at_most(&self, limit: Duration) -> LockRequest {
-        LockRequest::new(self).wait(limit)
-    }
-
-    /// Returns entity and key of an invalid pair, whose text another id may have.
-    fn refused_pair(&self) -> Option<(&str, &str)> {
-        match &self.invalid {
-            Some(InvalidObjectId::EntityWithColon { entity }) => {
-                let key = self.text.get(entity.len() + 1..).unwrap_or_default();
-                Some((entity, key))
-            }
-            // The entity has no ':'.
-            Some(InvalidObjectId::EmptyPart { .. }) => self.text.split_once(':'),
-            _ => None,
-        }
-    }
-
-    /// Returns the text, valid or not. That of an invalid pair may be the text of another id.
-    pub fn as_str(&self) -> &str {
-        &self.text
-    }
-
-    /// Checks whether the id can be used.
-    ///
-    /// # Errors
-    ///
-    /// The rule that the id breaks, with the value and the limit.
-    pub fn validate(&self) -> Result<(), InvalidObjectId> {
-        self.invalid.clone().map_or(Ok(()), Err)
-    }
-}
-
-/// Shows the text. An invalid pair of [`ObjectId::new`] has no text: it is shown as `ObjectId::new("a:b", "c")`.
-impl fmt::Display for ObjectId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.refused_pair() {
-            None => f.pad(&self.text),
-            Some(_) => f.pad(&format!("{self:?}")),
-        }
-    }
-}
-
-/// Shows an expression that creates an equal id.
-impl fmt::Debug for ObjectId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.refused_pair() {
-            None => write!(f, "ObjectId::from({:?})", self.text),
-            Some((entity, key)) => write!(f, "ObjectId::new({entity:?}, {key:?})"),
-        }
-    }
-}
-
-impl From<String> for ObjectId {
-    fn from(text: String) -> Self {
-        let invalid = InvalidObjectId::check(&text).err();
-        Self { text, invalid }
-    }
-}
-
-impl From<&str> for ObjectId {
-    fn from(text: &str) -> Self {
-        text.to_owned().into()
-    }
-}
-
-impl From<&String> for ObjectId {
-    fn from(text: &String) -> Self {
-        text.as_str().into()
-    }
-}
-
-impl From<&ObjectId> for ObjectId {
-    fn from(id: &ObjectId) -> Self {
-        id.clone()
-    }
-}
+use crate::{Error, ObjectId, Wait};
 
 /// Whether the row of the lock in the table `diesel_locks_objects` is kept after the transaction. Both kinds of locks on one
 /// object exclude each other.
@@ -298,6 +154,13 @@ impl LockRequest {
     }
 }
 
+impl ObjectId {
+    /// Creates a request for this object that waits for at most this time: [`LockRequest::new`] with [`Wait::AtMost`].
+    pub fn at_most(&self, limit: Duration) -> LockRequest {
+        LockRequest::new(self).wait(limit)
+    }
+}
+
 impl From<&LockRequest> for LockRequest {
     fn from(request: &LockRequest) -> Self {
         request.clone()
@@ -436,6 +299,7 @@ impl Request {
     }
 
     /// Whether the row of this lock is kept.
+    #[cfg(any(feature = "_mysql", feature = "_sqlite"))]
     pub(crate) fn keeps(&self, id: &ObjectId) -> bool {
         self.is_kept() || self.is_shared(id)
     }
@@ -538,49 +402,5 @@ fn one_of<T: Copy + Default + fmt::Debug>(setting: &'static str, set: &[T]) -> R
             setting,
             values: format!("{values:?}"),
         }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The texts would be the same.
-    #[test]
-    fn a_refused_pair_is_not_shown_as_the_id_of_its_text() {
-        for (entity, key) in [("a:b", "c"), ("", "b:c"), ("a", ""), ("", ""), ("a:", "")] {
-            let pair = ObjectId::new(entity, key);
-            let text = ObjectId::from(format!("{entity}:{key}"));
-            assert!(pair.validate().is_err(), "{pair}");
-            assert!(text.validate().is_ok(), "{text}");
-            assert_ne!(pair, text);
-            assert_ne!(pair.to_string(), text.to_string());
-            assert_ne!(format!("{pair:?}"), format!("{text:?}"));
-            let shown = format!("ObjectId::new({entity:?}, {key:?})");
-            assert_eq!(pair.to_string(), shown);
-            assert_eq!(format!("{pair:?}"), shown);
-            assert_eq!(text.to_string(), text.as_str());
-        }
-    }
-
-    /// Usable or not, if it is not a pair that is refused.
-    #[test]
-    fn debug_text_rebuilds_an_equal_id() {
-        let long = "y".repeat(300);
-        for id in [
-            ObjectId::new("a", "b:c"),
-            ObjectId::new("a", "\0"),
-            ObjectId::new("a", &long),
-            ObjectId::from("a:b:c"),
-            ObjectId::from(""),
-            ObjectId::from(&long),
-        ] {
-            assert_eq!(ObjectId::from(id.to_string()), id);
-            assert_eq!(
-                format!("{id:?}"),
-                format!("ObjectId::from({:?})", id.as_str())
-            );
-        }
-        assert_eq!(format!("{:>7}", ObjectId::from("a:b")), "    a:b");
     }
 }

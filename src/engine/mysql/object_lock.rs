@@ -1,6 +1,8 @@
 //! Acquires object locks. Free objects are locked by one message of `object_lock_sql`; otherwise row by row here: locks the row
 //! of an id, or inserts it under the named lock under which one session at a time does so. On Galera see `galera`.
 
+mod named_lock;
+
 use std::mem;
 use std::time::{Duration, Instant};
 
@@ -9,11 +11,9 @@ use diesel::prelude::{ExpressionMethods, QueryDsl};
 
 use crate::engine::ending;
 use crate::engine::mysql::MysqlEngine;
-use crate::engine::mysql::execute::{MysqlError, present};
+use crate::engine::mysql::execute::MysqlError;
 use crate::engine::mysql::galera::MAX_CONFLICTS;
-use crate::engine::mysql::object_lock_sql::{
-    self as sql, AcquireNamedLock, LOCK_BATCH, Probe, ReleaseNamedLock,
-};
+use crate::engine::mysql::object_lock_sql::{self as sql, LOCK_BATCH, Probe};
 use crate::engine::mysql::session::untracked;
 use crate::engine::mysql::sql::{BEGIN, Session, SessionLevel};
 use crate::engine::tables::{Named, WANTED_US};
@@ -39,9 +39,6 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// The shortest limit of the server that is more than none is 1 s. A statement that ended earlier has not waited.
 const SHORTEST_WAIT: Duration = Duration::from_millis(500);
-
-/// The time in seconds for a named lock, per attempt, if other locks may be held: InnoDB detects no deadlocks that involve it.
-const NAMED_LOCK_TIMEOUT: i32 = 1;
 
 enum AcquireError {
     Unavailable {
@@ -461,94 +458,6 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
                 Ok(false)
             }
         }
-    }
-
-    async fn acquire_with_named_lock(&mut self, id: &ObjectId) -> Result<(), AcquireError> {
-        loop {
-            if self.acquire_named_lock(id).await? {
-                let locked = self.lock_or_insert_row(id).await;
-                let released = self.release_named_lock(id).await;
-                return locked.and(released);
-            }
-            // After waiting for a row that was then deleted, this session still has its index record locked, and the holder
-            // of the named lock waits for it. If no session has the record locked, two inserts may deadlock, which InnoDB
-            // resolves.
-            if self.lock_row(id).await?.is_some() || self.insert_row(id).await? {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Called under the named lock, where no other session inserts a row of this id.
-    async fn lock_or_insert_row(&mut self, id: &ObjectId) -> Result<(), AcquireError> {
-        loop {
-            if self.lock_row(id).await?.is_some() || self.insert_row(id).await? {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Acquires the named lock. Returns `false` when the transaction should wait for the row instead.
-    async fn acquire_named_lock(&mut self, id: &ObjectId) -> Result<bool, AcquireError> {
-        let (request, holds_nothing) = (self.request, self.holds_nothing());
-        let longest = if holds_nothing {
-            i32::MAX
-        } else {
-            NAMED_LOCK_TIMEOUT
-        };
-        loop {
-            let (seconds, limit) = match request.remaining_millis() {
-                Some(0) => (0, None),
-                left => (longest, left.map(|left| left.max(MIN_LIMIT_MS))),
-            };
-            let name = id.as_str().as_bytes();
-            let take = AcquireNamedLock { id: name, seconds };
-            let (row, _) = self.engine.get_within(limit, take).await;
-            let taken: Result<(Option<i64>, i64), _> = row.and_then(present);
-            let error = match taken {
-                Ok((taken, unknown)) => {
-                    if let Err(error) = self.engine.ensure_one_writer(unknown == 1).await {
-                        if taken == Some(1) {
-                            let _ = self.release_named_lock(id).await;
-                        }
-                        return or_failed(Err(error));
-                    }
-                    match taken {
-                        Some(1) => return Ok(true),
-                        _ if request.wait == Wait::No => {
-                            return Err(AcquireError::Unavailable { timed_out: false });
-                        }
-                        // MariaDB ends the wait without an error when the statement's time is up.
-                        _ => None,
-                    }
-                }
-                Err(failure) => {
-                    let mut released = Ok(());
-                    if failure.is_interrupted() {
-                        // It may have acquired the named lock.
-                        released = self.release_named_lock(id).await;
-                    }
-                    if failure.class != ErrorClass::StatementTimeout {
-                        return or_failed(Err(failure));
-                    }
-                    released?;
-                    Some(failure.error)
-                }
-            };
-            if seconds == 0 || (error.is_some() && request.wait == Wait::Forever) {
-                return Err(AcquireError::Failed(request.timed_out(error)));
-            }
-            // When the time is up, the named lock is requested once more without waiting. Without it, inserting a missing
-            // row could wait for another session.
-            if !holds_nothing && !request.is_expired() {
-                return Ok(false);
-            }
-        }
-    }
-
-    async fn release_named_lock(&mut self, id: &ObjectId) -> Result<(), AcquireError> {
-        let id = id.as_str().as_bytes();
-        or_failed(self.engine.restore(&ReleaseNamedLock { id }).await)
     }
 }
 
