@@ -174,7 +174,7 @@ impl<C: Link<Db = Pg>> Engine for PostgresEngine<'_, C> {
     async fn want_exclusive(&mut self, request: &Request) -> Result<(), Error> {
         let ids: Vec<_> = request.exclusive().map(|id| Named(id.as_str())).collect();
         let want = diesel::insert_into(wanted::table)
-            .values(sql::shareable(&ids))
+            .values(sql::shared(&ids))
             .into_columns((wanted::id, wanted::until_us))
             .on_conflict(wanted::id)
             .do_update()

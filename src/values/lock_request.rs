@@ -90,7 +90,8 @@ impl LockRequest {
     /// already open creates the row, other sessions wait for the object until its end.
     ///
     /// Readers that overlap do not keep a writer waiting: after it has come, the shared lock is granted to none that holds no lock
-    /// yet, and a request that does not wait is refused. A writer on a lock pool is noticed after 0.1 s.
+    /// yet, and a request that does not wait is refused. A writer on a lock pool is noticed after 0.1 s. So a closure that requests
+    /// the lock once more, on another connection, may wait for a writer that waits for the closure.
     ///
     /// A transaction that has acquired the shared lock can't acquire the exclusive one, because two would wait for each other: a
     /// transaction of this crate returns [`Error::LockUpgrade`](crate::Error::LockUpgrade), in another one the database may report

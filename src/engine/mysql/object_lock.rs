@@ -146,8 +146,9 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         loop {
             self.begin_by(&BEGIN).await?;
             let marked = async {
-                let shareable: i64 = self.get_result(Probe::shareable(&ids)).await?;
-                if shareable > 0 {
+                let free: i64 = self.get_result(Probe::lockable(&ids, false)).await?;
+                let shareable: i64 = self.get_result(Probe::lockable(&ids, true)).await?;
+                if shareable > free {
                     self.execute(sql::want(&ids, WANTED_US)).await?;
                 }
                 Ok(())

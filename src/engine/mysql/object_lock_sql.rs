@@ -99,22 +99,25 @@ impl<'a> Probe<'a> {
     /// at once what a statement has locked anew and its condition then excludes, and `kept` is never larger than 2. What the
     /// transaction held before stays locked.
     pub(crate) fn unless_held(ids: &'a [&'a ObjectId], shared: bool) -> Self {
-        let mode = if shared { IN_SHARE_MODE } else { " FOR UPDATE" };
         Self {
-            ids,
             condition: "kept > 2",
-            clause: [mode, " NOWAIT"],
+            clause: [mode(shared), " NOWAIT"],
+            ids,
         }
     }
 
-    /// Those that no transaction holds exclusively, and locks them shared.
-    pub(crate) fn shareable(ids: &'a [&'a ObjectId]) -> Self {
+    /// Those that can be locked in this mode, and locks them.
+    pub(crate) fn lockable(ids: &'a [&'a ObjectId], shared: bool) -> Self {
         Self {
-            ids,
             condition: "kept",
-            clause: [IN_SHARE_MODE, " SKIP LOCKED"],
+            clause: [mode(shared), " SKIP LOCKED"],
+            ids,
         }
     }
+}
+
+fn mode(shared: bool) -> &'static str {
+    if shared { IN_SHARE_MODE } else { " FOR UPDATE" }
 }
 
 impl QueryId for Probe<'_> {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use diesel::dsl::{auto_type, case_when, select, sql};
+use diesel::dsl::{auto_type, case_when, not, select, sql};
 use diesel::expression::SqlLiteral;
 use diesel::pg::Pg;
 use diesel::prelude::*;
@@ -164,18 +164,21 @@ pub(crate) fn try_acquire_shared<'a>(
     select(try_acquire_in_modes(ids, keep, shared, holds_nothing))
 }
 
-/// Those of the objects that no transaction holds exclusively, with the end of their marks. Locks them shared, until the end of the
+/// Those of the objects that readers hold, with the end of their marks. Locks those that no writer holds, until the end of the
 /// transaction.
 #[auto_type]
-pub(crate) fn shareable<'a>(ids: &'a [Named<'a>]) -> _ {
+pub(crate) fn shared<'a>(ids: &'a [Named<'a>]) -> _ {
     let class: SqlLiteral<Integer> = sql(ADVISORY_CLASS);
-    let lock: pg_try_advisory_xact_lock_shared<SqlLiteral<Integer>, dsl::advisory_key> =
+    let share: pg_try_advisory_xact_lock_shared<SqlLiteral<Integer>, dsl::advisory_key> =
         pg_try_advisory_xact_lock_shared(class, dsl::advisory_key);
+    let class: SqlLiteral<Integer> = sql(ADVISORY_CLASS);
+    let lock: pg_try_advisory_xact_lock<SqlLiteral<Integer>, dsl::advisory_key> =
+        pg_try_advisory_xact_lock(class, dsl::advisory_key);
     let until: DbNowMinus = DbNowMinus { micros: -WANTED_US };
     diesel_locks_objects::table
         .select((dsl::id, until))
         .filter(dsl::id.eq_any(ids))
-        .filter(case_when(dsl::kept, lock).otherwise(false))
+        .filter(case_when(dsl::kept, share.and(not(lock))).otherwise(false))
 }
 
 /// Locks kept rows that are not locked, and returns them.

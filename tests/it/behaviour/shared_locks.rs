@@ -150,6 +150,27 @@ pub(crate) fn writer_of_a_pool_goes_before_later_readers<B: Backend>() {
     until(|| is_granted(&*database, LockRequest::shared(ID)));
 }
 
+/// Each waits for what the other one reads.
+pub(crate) fn writers_on_pools_of_what_the_other_reads_take_turns<B: Backend>() {
+    let database = Arc::new(B::new());
+    let readers = ["a", "b"].map(LockRequest::shared);
+    let reader = Holder::acquire(&database, LockRequest::from(readers.clone()));
+    let writers = [["a", "b"], ["b", "a"]].map(|[written, read]| {
+        let pool = locks(&*database, 1);
+        spawn(move || {
+            let request = LockRequest::from([written.into(), LockRequest::shared(read)]);
+            pool.with_object_lock(request.wait(WAIT), |_| Ok::<_, Error>(()))
+        })
+    });
+    for reader in readers {
+        until(|| !is_granted(&*database, &reader));
+    }
+    reader.release();
+    for writer in &writers {
+        result_of(writer).expect("each in its turn");
+    }
+}
+
 pub(crate) fn readers_of_a_pool_enter_together<B: Backend>() {
     let database = Arc::new(B::new());
     let writer = Holder::acquire(&database, ID);

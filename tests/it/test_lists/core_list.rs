@@ -71,6 +71,7 @@ macro_rules! core_tests {
                 writers_exclude_readers,
                 waiting_writer_goes_before_later_readers,
                 writer_of_a_pool_goes_before_later_readers,
+                writers_on_pools_of_what_the_other_reads_take_turns,
                 readers_of_a_pool_enter_together,
                 one_request_has_locks_of_both_kinds,
                 shared_lock_is_not_upgraded,
