@@ -14,7 +14,7 @@ use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
 use crate::Error;
 use crate::engine::dialect::Dialect;
 use crate::engine::ending::autocommit_retry;
-use crate::engine::literal::read_from_postgres;
+use crate::engine::literal::{push_for_postgres, read_from_postgres};
 use crate::engine::postgres::slots::{Nowait, end_nowait};
 use crate::engine::postgres::{begin, sql};
 use crate::engine::tables::diesel_locks_objects::{self, dsl};
@@ -25,8 +25,9 @@ use crate::values::held_object_lock::{HeldObjectLock, LockSession, LockWaiter, s
 /// In the query of each session that waits for an object lock.
 const FUNCTIONS: &str = "diesel_locks_";
 
-/// In the query of a session that waits for one lock, before its id.
+/// In the query of a session that waits for one lock, or for several or a shared one, before the id.
 const ACQUIRE_ONE: &str = "diesel_locks_acquire_one(";
+const ACQUIRE_SEVERAL: &str = "diesel_locks_acquire(ARRAY[";
 
 /// In an open transaction the server reads the sessions once, until this is called, which needs no privilege.
 const FORGET_SESSIONS: &str = "SELECT pg_stat_clear_snapshot()";
@@ -113,8 +114,16 @@ impl ServerLock {
     }
 
     fn requested(&self) -> Option<String> {
-        let (_, arguments) = self.query.as_deref()?.split_once(ACQUIRE_ONE)?;
-        read_from_postgres(arguments)
+        let query = self.query.as_deref()?;
+        if let Some((_, arguments)) = query.split_once(ACQUIRE_ONE) {
+            return read_from_postgres(arguments);
+        }
+        let (ids, _) = query.split_once(ACQUIRE_SEVERAL)?.1.split_once(']')?;
+        let id = read_from_postgres(ids)?;
+        // Of several it is not known for which one it waits.
+        let mut alone = String::new();
+        push_for_postgres(&mut alone, &id);
+        (alone == ids).then_some(id)
     }
 }
 

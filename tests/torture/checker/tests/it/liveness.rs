@@ -39,7 +39,7 @@ fn a_long_run_in_which_nothing_was_done() {
     goes_on(&mut builder, 10_010);
     builder.finds(&[(NothingDone, 1)]);
     // Of the other kinds too few were begun until now.
-    refused(&mut builder, &leasing("leader"), 4988, 10_010);
+    refused(&mut builder, &leasing("leader"), 19_988, 10_010);
     builder.finds(&[(NothingDone, 1)]);
     goes_on(&mut builder, 10_010);
     builder.finds(&[(NothingDone, 17)]);
