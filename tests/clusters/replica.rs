@@ -227,19 +227,20 @@ fn semi_synchronous_replication_ends_at_its_time_out(nodes: &Nodes) {
     assert!(granted.expect("the source").is_some(), "a free slot");
     assert!(started.elapsed() >= TIMEOUT);
     assert!(!pair.is_semi_synchronous());
-    draw(&mut conn).expect("a number");
+    let drawn = draw(&mut conn).expect("a number");
     assert_eq!(pair.commits()[1], unconfirmed + 2);
     drop(silent);
     await_that(|| pair.is_semi_synchronous());
+    let mut replica = pair.app(1).expect("the replica");
+    let mut applied = || number(&mut replica, "SELECT last FROM diesel_locks_sequences");
+    await_that(|| applied() == drawn);
 
     // Nor without a replica.
     pair.stop_replication();
     let started = Instant::now();
     let drawn = draw(&mut conn).expect("a number");
     assert!(started.elapsed() >= TIMEOUT);
-    let mut replica = pair.app(1).expect("the replica");
-    let received = number(&mut replica, "SELECT last FROM diesel_locks_sequences");
-    assert_eq!(received, drawn - 1, "a fail-over would lose it");
+    assert_eq!(applied(), drawn - 1, "a fail-over would lose it");
 }
 
 fn promoted_replica_has_what_it_received(nodes: &Nodes) {
