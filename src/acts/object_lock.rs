@@ -10,7 +10,7 @@ use crate::acts::transaction::{self, TransactionFailure, begin_savepoint, outsid
 use crate::acts::waiting::answer_in_time;
 use crate::engine::ending::roll_back;
 use crate::engine::{Engine, HasEngine};
-use crate::link::depth::{SharedLocks, depth};
+use crate::link::depth::{LockedObjects, depth};
 use crate::rt::LATEST_ANSWER;
 use crate::values::lock_request::{LockOutcome, Request};
 use crate::{Error, ObjectId};
@@ -88,7 +88,7 @@ where
         return Ok(None);
     }
     let acquired = Instant::now();
-    let result = transaction::run_begun(conn, &request.shared, work, || {
+    let result = transaction::run_begun(conn, Some(request), work, || {
         events::record_locks_released(request, acquired.elapsed());
     });
     result.await.map(Some)
@@ -115,7 +115,7 @@ async fn lock_in_transaction(
     engine: &mut dyn Engine,
     request: &Request,
 ) -> Result<LockOutcome, Error> {
-    let upgrade = |id: &&ObjectId| SharedLocks::contains(engine.status(), id);
+    let upgrade = |id: &&ObjectId| LockedObjects::is_shared(engine.status(), id);
     if let Some(id) = request.exclusive().find(upgrade) {
         return Err(Error::LockUpgrade {
             resource: request.resource(),
@@ -124,7 +124,7 @@ async fn lock_in_transaction(
     }
     let outcome = engine.lock_in_transaction(request).await?;
     if outcome.is_acquired() {
-        SharedLocks::add(engine.status(), &request.shared);
+        LockedObjects::add(engine.status(), request.modes());
     }
     Ok(outcome)
 }

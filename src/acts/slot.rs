@@ -106,7 +106,7 @@ where
     let _notify = outermost.then(|| NotifyOnDrop::new(semaphore));
     // Dropped before `_notify`: the slot is free when others are notified.
     let mut guard = CancelGuard::after_begin(conn)?;
-    let outcome = caught(commit_or_rollback(&mut *guard, &[], work, || ())).await;
+    let outcome = caught(commit_or_rollback(&mut *guard, None, work, || ())).await;
     guard.finish_with(outcome)
 }
 

@@ -8,16 +8,17 @@ use crate::acts::closures::{RepeatedWork, Work};
 use crate::engine::ending::{aborted, commit_error, roll_back, roll_back_from};
 use crate::engine::{Engine, HasEngine};
 use crate::link::depth::{
-    RunningClosure, SharedLocks, StartedMark, counted, depth, ended_in_closure, mark_broken,
+    LockedObjects, RunningClosure, StartedMark, counted, depth, ended_in_closure, mark_broken,
 };
 use crate::rt::caught;
-use crate::{Error, IsolationLevel, ObjectId, TransactionOptions};
+use crate::values::lock_request::Request;
+use crate::{Error, IsolationLevel, TransactionOptions};
 
-/// Runs the closure in the open transaction or savepoint, which has acquired these shared locks, and commits it or rolls it back.
+/// Runs the closure in the open transaction or savepoint, which has acquired these locks, and commits it or rolls it back.
 /// Calls `ended` after its end, also when the closure panics.
 pub(crate) async fn commit_or_rollback<C, T, E, F>(
     conn: &mut C,
-    shared: &[ObjectId],
+    locks: Option<&Request>,
     work: F,
     ended: impl FnOnce(),
 ) -> Result<T, E>
@@ -26,14 +27,14 @@ where
     for<'r> F: Work<&'r mut C, Result<T, E>>,
     E: From<Error>,
 {
-    let result = run_begun(conn, shared, work, ended).await;
+    let result = run_begun(conn, locks, work, ended).await;
     result.map_err(TransactionFailure::into_error)
 }
 
 /// [`commit_or_rollback`], with what failed.
 pub(crate) async fn run_begun<C, T, E, F>(
     conn: &mut C,
-    shared: &[ObjectId],
+    locks: Option<&Request>,
     work: F,
     ended: impl FnOnce(),
 ) -> Result<T, TransactionFailure<E>>
@@ -41,7 +42,7 @@ where
     C: HasEngine,
     for<'r> F: Work<&'r mut C, Result<T, E>>,
 {
-    let open = OpenTransaction::of(&mut *C::engine(conn)?, READ_COMMITTED, shared)?;
+    let open = OpenTransaction::of(&mut *C::engine(conn)?, READ_COMMITTED, locks)?;
     let outcome = caught(async { work(&mut *conn).await }).await;
     let result = open.end(conn, outcome).await;
     ended();
@@ -70,7 +71,7 @@ where
     let begun = async {
         let mut engine = C::engine(conn)?;
         let has_changed_session = engine.begin(transaction).await?;
-        let open = OpenTransaction::of(&mut *engine, transaction.isolation, &[])?;
+        let open = OpenTransaction::of(&mut *engine, transaction.isolation, None)?;
         Ok::<_, Error>((has_changed_session, open))
     };
     let (has_changed_session, open) = begun.await?;
@@ -112,17 +113,17 @@ impl<E: From<Error>> TransactionFailure<E> {
 struct OpenTransaction {
     inside: u32,
     _mark: Option<StartedMark>,
-    _shared: Option<SharedLocks>,
+    _locked: Option<LockedObjects>,
     _closure: RunningClosure,
 }
 
 impl OpenTransaction {
-    /// The innermost transaction. `level` is the isolation level that this crate has set for it, if any, `shared` the shared locks
-    /// with which it begins; both are ignored in a savepoint.
+    /// The innermost transaction. `level` is the isolation level that this crate has set for it, if any, `locks` those with
+    /// which it begins; both are ignored in a savepoint.
     fn of(
         engine: &mut dyn Engine,
         level: Option<IsolationLevel>,
-        shared: &[ObjectId],
+        locks: Option<&Request>,
     ) -> Result<Self, Error> {
         let inside = counted(engine.status())?;
         if inside == 0 {
@@ -131,10 +132,14 @@ impl OpenTransaction {
             return Err(aborted(reason, None));
         }
         let is_outermost = inside == 1;
+        let locked = is_outermost.then(|| LockedObjects::enter(engine.status()));
+        if is_outermost && let Some(locks) = locks {
+            LockedObjects::add(engine.status(), locks.modes());
+        }
         Ok(Self {
             inside,
             _mark: is_outermost.then(|| engine.mark_isolation(level)).flatten(),
-            _shared: is_outermost.then(|| SharedLocks::enter(engine.status(), shared)),
+            _locked: locked,
             _closure: RunningClosure::enter(engine.status(), inside),
         })
     }

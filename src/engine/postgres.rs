@@ -7,7 +7,6 @@ mod slot_sql;
 mod slots;
 mod sql;
 
-use std::mem;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +18,7 @@ use diesel::prelude::{ExpressionMethods, QueryDsl};
 use diesel::result::DatabaseErrorKind;
 use diesel::upsert::excluded;
 
+use crate::engine::dialect::DbNowMinus;
 use crate::engine::migration_runner::SqlMigration;
 use crate::engine::postgres::protection::ensure_visible;
 use crate::engine::postgres::sql::texts;
@@ -26,8 +26,8 @@ use crate::engine::sequence_queries::{
     DrawRequest, SequenceRow, Upsert, assert_exhausted, last_drawn, list_sequences,
 };
 use crate::engine::tables::{
-    Named, OBJECTS, SEQUENCES, diesel_locks_sequences as sequences, diesel_locks_wanted as wanted,
-    in_range, protected,
+    MAX_CREATIONS, Named, OBJECTS, SEQUENCES, WANTED_US, diesel_locks_sequences as sequences,
+    diesel_locks_wanted as wanted, in_range, protected,
 };
 use crate::engine::{Engine, ending, has_engine};
 use crate::error::classify::{ErrorClass, classify};
@@ -37,14 +37,10 @@ use crate::rt::caught;
 use crate::values::held_object_lock::HeldObjectLock;
 use crate::values::list_options::ListRequest;
 use crate::values::lock_request::{LockOutcome, Request};
-use crate::{Error, Sequence, TransactionOptions, Wait};
+use crate::{Error, ObjectId, Sequence, TransactionOptions, Wait};
 
 /// The rows that one transaction of a purge deletes. Each takes an entry in the server's lock table, by default of 6400.
 const PURGE_BATCH: i64 = 100;
-
-/// How often a request creates the rows of its shared locks, which may be purged again before they are locked. More often
-/// only if row-level security hides them.
-const MAX_CREATIONS: u32 = 100;
 
 pub(crate) struct PostgresEngine<'c, C>(pub(crate) &'c mut C);
 
@@ -164,23 +160,47 @@ impl<C: Link<Db = Pg>> Engine for PostgresEngine<'_, C> {
 
     /// Sends BEGIN and the locks in one message, whose result can't be read: a request that does not wait takes a second one.
     async fn begin_with_locks(&mut self, request: &Request) -> Result<LockOutcome, Error> {
-        if request.wait == Wait::No {
-            return begin_and_try(self.0, request).await;
+        for _ in 0..MAX_CREATIONS {
+            if let Some(outcome) = begin_with_locks(self.0, request, false).await? {
+                return Ok(outcome);
+            }
+            // Each in a transaction of its own: a row that is not committed excludes other readers.
+            for id in &request.shared {
+                let row = request.for_shared(id);
+                let created = begin_with_locks(self.0, &row, true).await?;
+                if created == Some(LockOutcome::Unavailable) {
+                    return Ok(LockOutcome::Unavailable);
+                }
+                link::end(self.0, QueryResult::Ok(())).await?;
+            }
         }
-        begin_and_acquire(self.0, request).await?;
-        Ok(LockOutcome::Acquired)
+        Err(protected(OBJECTS))
     }
 
     async fn want_exclusive(&mut self, request: &Request) -> Result<(), Error> {
-        let ids: Vec<_> = request.exclusive().map(|id| Named(id.as_str())).collect();
+        let ids: Vec<_> = request.ids.iter().map(|id| Named(id.as_str())).collect();
+        let rows: Vec<(String, bool, bool)> = self.0.load(sql::modes(&ids)).await?;
+        // Otherwise a writer holds one of them.
+        let only_readers = rows.iter().all(|(_, may_share, _)| *may_share);
+        let held = rows.iter().filter(|(_, _, may_lock)| !may_lock);
+        let mut held: Vec<_> = held.map(|(id, _, _)| id.as_str()).collect();
+        held.retain(|id| !request.is_shared(&ObjectId::from(*id)));
+        if held.is_empty() || !only_readers {
+            return Ok(());
+        }
+        held.sort_unstable();
+        let until = wanted::until_us.eq(DbNowMinus { micros: -WANTED_US });
+        let marks = held.iter().map(|id| (wanted::id.eq(Named(id)), until));
         let want = diesel::insert_into(wanted::table)
-            .values(sql::shared(&ids))
-            .into_columns((wanted::id, wanted::until_us))
+            .values(marks.collect::<Vec<_>>())
             .on_conflict(wanted::id)
             .do_update()
             .set(wanted::until_us.eq(excluded(wanted::until_us)));
-        self.0.execute(want).await?;
-        Ok(())
+        match self.0.execute(want).await.map_err(Error::from) {
+            // Another session marks them too.
+            Err(error) if !error.is_retryable() => Err(error),
+            _ => Ok(()),
+        }
     }
 
     async fn lock_in_transaction(&mut self, request: &Request) -> Result<LockOutcome, Error> {
@@ -245,22 +265,38 @@ impl<C: Link<Db = Pg>> Engine for PostgresEngine<'_, C> {
     }
 }
 
+/// Begins a transaction with the locks, or leaves none open. Returns `None` if the row of a shared lock is missing, unless this
+/// transaction is for it.
+async fn begin_with_locks(
+    conn: &mut impl Link<Db = Pg>,
+    request: &Request,
+    creates_rows: bool,
+) -> Result<Option<LockOutcome>, Error> {
+    let begun = if request.wait == Wait::No {
+        begin_and_try(conn, request, creates_rows).await
+    } else {
+        let acquired = begin_and_acquire(conn, request, creates_rows).await;
+        acquired.map(|()| LockOutcome::Acquired)
+    };
+    match begun {
+        Ok(outcome) => Ok(Some(outcome)),
+        Err(error) if has_no_shared_row(&error) => Ok(None),
+        Err(error) => Err(map_error(request, error)),
+    }
+}
+
 /// Begins a transaction and waits for the locks. Restarts it after a deadlock: it has not run the closure yet.
-async fn begin_and_acquire(conn: &mut impl Link<Db = Pg>, request: &Request) -> Result<(), Error> {
-    let (mut creates_rows, mut creations) = (false, 0..MAX_CREATIONS);
+async fn begin_and_acquire(
+    conn: &mut impl Link<Db = Pg>,
+    request: &Request,
+    creates_rows: bool,
+) -> QueryResult<()> {
     loop {
         let time_is_up = request.is_expired();
         match begin(conn, &sql::begin_and_acquire(request, creates_rows)).await {
-            // The rows of shared locks are there after its end.
-            Ok(()) if mem::take(&mut creates_rows) => link::end(conn, QueryResult::Ok(())).await?,
-            Ok(()) => return Ok(()),
             Err(error) if classify(&error) == ErrorClass::Deadlock => {}
-            Err(error) if has_no_shared_row(&error) => {
-                creations.next().ok_or_else(|| protected(OBJECTS))?;
-                creates_rows = true;
-            }
             Err(error) if is_wait_timeout(request, &error) && !time_is_up => {}
-            Err(error) => return Err(map_error(request, error)),
+            begun => return begun,
         }
     }
 }
@@ -269,8 +305,8 @@ async fn begin_and_acquire(conn: &mut impl Link<Db = Pg>, request: &Request) -> 
 async fn begin_and_try(
     conn: &mut impl Link<Db = Pg>,
     request: &Request,
-) -> Result<LockOutcome, Error> {
-    let (mut creates_rows, mut creations) = (false, 0..MAX_CREATIONS);
+    creates_rows: bool,
+) -> QueryResult<LockOutcome> {
     loop {
         let (ids, keep) = (texts(&request.ids), request.is_kept());
         let begin = &*sql::BEGIN;
@@ -289,17 +325,8 @@ async fn begin_and_try(
             tried = tried.and_then(|outcome| rolled_back.map(|()| outcome));
         }
         match tried {
-            // The rows of shared locks are there after its end.
-            Ok(LockOutcome::Acquired) if mem::take(&mut creates_rows) => {
-                link::end(conn, QueryResult::Ok(())).await?;
-            }
-            Ok(outcome) => return Ok(outcome),
             Err(error) if classify(&error) == ErrorClass::Deadlock => {}
-            Err(error) if has_no_shared_row(&error) => {
-                creations.next().ok_or_else(|| protected(OBJECTS))?;
-                creates_rows = true;
-            }
-            Err(error) => return Err(map_error(request, error)),
+            tried => return tried,
         }
     }
 }

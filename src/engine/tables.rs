@@ -157,6 +157,10 @@ pub(crate) const FENCES: &str = "diesel_locks_fences";
 pub(crate) const SEMAPHORES: &str = "diesel_locks_semaphores";
 pub(crate) const SEQUENCES: &str = "diesel_locks_sequences";
 
+/// How often a request creates the rows of its shared locks, which may be purged again before they are locked. More often
+/// only if the database hides them.
+pub(crate) const MAX_CREATIONS: u32 = 100;
+
 /// How long the mark of a session lasts that wants an exclusive lock: longer than the pause between two of its attempts.
 pub(crate) const WANTED_US: i64 = 200_000;
 

@@ -399,7 +399,7 @@ pub enum Error {
     /// With [`Retention::Transient`](crate::Retention::Transient), on PostgreSQL, that many of the objects have a kept row. Split
     /// the request, or use transient locks and [purge](crate::ObjectLockExt::purge_object_locks) the rows.
     #[error(
-        "{ids} kept objects requested; one request can lock at most {limit}: split it, or use Retention::Transient"
+        "{ids} kept objects requested; one request can lock at most {limit}: split it, or, for exclusive locks, use Retention::Transient"
     )]
     TooManyIds {
         /// The number of objects requested.

@@ -1,7 +1,7 @@
 //! The depth of nested transactions, as Diesel counts them in the status of a connection; and what this crate remembers of a
 //! connection while a closure runs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::panic::resume_unwind;
 use std::sync::Mutex;
@@ -60,39 +60,41 @@ pub(crate) fn started<C>(conn: &C) -> Option<StartedTransaction> {
     STARTED.of(conn)
 }
 
-/// The objects whose shared locks a transaction of this crate has acquired, by the address of the connection's status.
-static SHARED: Mutex<BTreeMap<usize, BTreeSet<ObjectId>>> = Mutex::new(BTreeMap::new());
+/// The objects that a transaction of this crate has locked, and whether shared at first, by the address of the connection's status.
+static LOCKED: Mutex<BTreeMap<usize, BTreeMap<ObjectId, bool>>> = Mutex::new(BTreeMap::new());
 
-/// Until it is dropped, the shared locks of the transaction are remembered.
-pub(crate) struct SharedLocks(usize);
+/// Until it is dropped, the locks of the transaction are remembered.
+pub(crate) struct LockedObjects(usize);
 
-impl SharedLocks {
-    /// Those with which the transaction begins.
-    pub(crate) fn enter(status: &TransactionManagerStatus, ids: &[ObjectId]) -> Self {
+impl LockedObjects {
+    pub(crate) fn enter(status: &TransactionManagerStatus) -> Self {
         let address = std::ptr::from_ref(status).addr();
-        lock(&SHARED).insert(address, ids.iter().cloned().collect());
+        lock(&LOCKED).insert(address, BTreeMap::new());
         Self(address)
     }
 
-    /// Adds those that the closure has acquired, if a transaction of this crate is open.
-    pub(crate) fn add(status: &TransactionManagerStatus, ids: &[ObjectId]) {
-        if !ids.is_empty()
-            && let Some(shared) = lock(&SHARED).get_mut(&std::ptr::from_ref(status).addr())
-        {
-            shared.extend(ids.iter().cloned());
+    /// Adds those that are not remembered yet, if a transaction of this crate is open.
+    pub(crate) fn add<'a>(
+        status: &TransactionManagerStatus,
+        ids: impl Iterator<Item = (&'a ObjectId, bool)>,
+    ) {
+        if let Some(locked) = lock(&LOCKED).get_mut(&std::ptr::from_ref(status).addr()) {
+            for (id, is_shared) in ids {
+                locked.entry(id.clone()).or_insert(is_shared);
+            }
         }
     }
 
-    pub(crate) fn contains(status: &TransactionManagerStatus, id: &ObjectId) -> bool {
-        let shared = lock(&SHARED);
-        let shared = shared.get(&std::ptr::from_ref(status).addr());
-        shared.is_some_and(|shared| shared.contains(id))
+    pub(crate) fn is_shared(status: &TransactionManagerStatus, id: &ObjectId) -> bool {
+        let locked = lock(&LOCKED);
+        let locked = locked.get(&std::ptr::from_ref(status).addr());
+        locked.is_some_and(|locked| locked.get(id) == Some(&true))
     }
 }
 
-impl Drop for SharedLocks {
+impl Drop for LockedObjects {
     fn drop(&mut self) {
-        lock(&SHARED).remove(&self.0);
+        lock(&LOCKED).remove(&self.0);
     }
 }
 

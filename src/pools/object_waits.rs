@@ -216,9 +216,9 @@ impl<P: Pool> HeldObjects<'_, P> {
         E: From<Error>,
     {
         let wait = self.wait;
-        let (ended, shared) = (wait.released(), &wait.request.shared);
+        let (ended, locks) = (wait.released(), Some(&wait.request));
         let mut guard = self.enter().await?;
-        let outcome = caught(commit_or_rollback(&mut *guard, shared, work, ended)).await;
+        let outcome = caught(commit_or_rollback(&mut *guard, locks, work, ended)).await;
         guard.finish_with(outcome)
     }
 
@@ -234,11 +234,11 @@ impl<P: Pool> HeldObjects<'_, P> {
         E: TransactionError<Via>,
     {
         let wait = self.wait;
-        let (ended, shared) = (wait.released(), &wait.request.shared);
+        let (ended, locks) = (wait.released(), Some(&wait.request));
         let mut guard = self.enter().await?;
         let conn = &mut *guard;
         let attempt = async move {
-            let ran = run_begun(conn, shared, work, ended).await;
+            let ran = run_begun(conn, locks, work, ended).await;
             after_attempt(conn, options, retries, ran).await
         };
         let outcome = caught(attempt).await;

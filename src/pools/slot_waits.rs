@@ -103,7 +103,7 @@ impl<'a, P: Pool> HeldSlot<'a, P> {
         E: From<Error>,
     {
         let mut guard = CancelGuard::after_begin(&mut *self.conn)?;
-        let outcome = caught(commit_or_rollback(&mut *guard, &[], work, || ())).await;
+        let outcome = caught(commit_or_rollback(&mut *guard, None, work, || ())).await;
         guard.finish_with(outcome)
     }
 }

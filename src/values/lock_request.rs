@@ -89,12 +89,13 @@ impl LockRequest {
     /// The row of a shared lock is kept; [`retention`](Self::retention) is that of the exclusive locks. If a transaction that is
     /// already open creates the row, other sessions wait for the object until its end.
     ///
-    /// Readers that overlap do not keep a writer waiting: after it has come, the shared lock is granted to none that holds no lock
-    /// yet, and a request that does not wait is refused. A writer on a lock pool is noticed after 0.1 s. So a closure that requests
-    /// the lock once more, on another connection, may wait for a writer that waits for the closure.
+    /// Readers that overlap do not keep a writer waiting: while it waits, the shared lock is not granted to a request that begins its
+    /// transaction, and one that does not wait is refused. A writer on a [`LockPool`](crate::LockPool) has this effect after 0.1 s, until
+    /// 0.2 s after its last attempt, but not on requests in a transaction that is already open. A closure that requests the lock
+    /// once more, on another connection, may wait for a writer that waits for the closure.
     ///
-    /// A transaction that has acquired the shared lock can't acquire the exclusive one, because two would wait for each other: a
-    /// transaction of this crate returns [`Error::LockUpgrade`](crate::Error::LockUpgrade), in another one the database may report
+    /// A transaction that has acquired the shared lock first, also in a savepoint that was rolled back, can't acquire the exclusive one,
+    /// because two would wait for each other: a transaction of this crate returns [`Error::LockUpgrade`](crate::Error::LockUpgrade), in another one the database may report
     /// a deadlock. A request for both acquires the exclusive lock.
     ///
     /// On SQLite, and on Galera, the shared lock is exclusive.
@@ -290,6 +291,16 @@ impl Request {
         }
     }
 
+    /// The part of it for one of its shared locks.
+    #[cfg(any(feature = "_postgres", feature = "_mysql"))]
+    pub(crate) fn for_shared(&self, id: &ObjectId) -> Self {
+        Self {
+            ids: vec![id.clone()],
+            shared: vec![id.clone()],
+            ..*self
+        }
+    }
+
     /// Whether the rows of the exclusive locks are kept.
     pub(crate) fn is_kept(&self) -> bool {
         self.retention == Retention::Kept
@@ -303,6 +314,11 @@ impl Request {
     #[cfg(any(feature = "_mysql", feature = "_sqlite"))]
     pub(crate) fn keeps(&self, id: &ObjectId) -> bool {
         self.is_kept() || self.is_shared(id)
+    }
+
+    /// The objects, and whether their locks are shared.
+    pub(crate) fn modes(&self) -> impl Iterator<Item = (&ObjectId, bool)> {
+        self.ids.iter().map(|id| (id, self.is_shared(id)))
     }
 
     /// The objects whose locks are exclusive.

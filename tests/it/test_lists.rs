@@ -259,6 +259,10 @@ macro_rules! many_writers_tests {
                 multi_lock::{
                     short_waits_do_not_add_up,
                 },
+                shared_locks::{
+                    writer_that_waits_for_a_writer_keeps_no_reader_out,
+                    row_of_a_shared_lock_is_committed_before_the_request_waits,
+                },
             );
             mod slots {
                 use super::$backend;

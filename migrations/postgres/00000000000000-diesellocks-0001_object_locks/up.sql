@@ -150,7 +150,11 @@ BEGIN
         END IF;
     END IF;
     WHILE holds_nothing AND NOT diesel_locks_admits(shared) LOOP
-        PERFORM pg_sleep(0.01);
+        -- It does not apply to pg_sleep.
+        IF nullif(current_setting('lock_timeout'), '0')::interval <= clock_timestamp() - statement_timestamp() THEN
+            RAISE lock_not_available USING MESSAGE = 'canceling statement due to lock timeout';
+        END IF;
+        PERFORM pg_sleep(0.02);
     END LOOP;
     FOREACH object_id IN ARRAY object_ids LOOP
         refusal := diesel_locks_acquire_one(object_id, keep, object_id = ANY (shared));

@@ -16,7 +16,7 @@ use crate::engine::mysql::galera::MAX_CONFLICTS;
 use crate::engine::mysql::object_lock_sql::{self as sql, LOCK_BATCH, Probe};
 use crate::engine::mysql::session::untracked;
 use crate::engine::mysql::sql::{BEGIN, Session, SessionLevel};
-use crate::engine::tables::{Named, WANTED_US};
+use crate::engine::tables::{MAX_CREATIONS, Named, OBJECTS, WANTED_US, protected};
 use crate::error::classify::{ErrorClass, classify};
 use crate::link::{Link, depth};
 use crate::rt::{self, backoff, caught};
@@ -46,9 +46,9 @@ enum AcquireError {
         timed_out: bool,
     },
     /// A kept row is missing: restart the transaction and take the named lock first.
-    NoRow,
-    /// Another session wants the exclusive lock of an object whose shared lock is requested.
-    Wanted,
+    NoRow {
+        is_shared: bool,
+    },
     /// A limit of the server (`innodb_lock_wait_timeout`) ended a wait, and the transaction holds something, or has ended with it.
     LimitOfServer(Error),
     Failed(Error),
@@ -73,35 +73,55 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         if rides_with_begin && let Some(outcome) = self.try_begin_fast(request).await? {
             return Ok(outcome);
         }
+        for _ in 0..MAX_CREATIONS {
+            if let Some(outcome) = self.begin_one_by_one(request, false).await? {
+                return Ok(outcome);
+            }
+            // Each in a transaction of its own: a row that is not committed excludes other readers.
+            for id in &request.shared {
+                let row = request.for_shared(id);
+                if self.begin_one_by_one(&row, true).await? == Some(LockOutcome::Unavailable) {
+                    return Ok(LockOutcome::Unavailable);
+                }
+                self.end_or_restart(Ok(())).await?;
+            }
+        }
+        Err(protected(OBJECTS))
+    }
+
+    /// Returns `None`, with no transaction open, if the row of a shared lock is missing, unless this transaction is for it.
+    async fn begin_one_by_one(
+        &mut self,
+        request: &Request,
+        creates_shared: bool,
+    ) -> Result<Option<LockOutcome>, Error> {
         // A kept row usually exists, and locking it takes one round trip. If it was missing, take the named lock first.
-        let mut creates_rows = false;
+        let mut creates_rows = creates_shared;
         let mut conflicts = 0;
         loop {
-            self.begin_by(&BEGIN).await?;
-            let mut acquisition = Acquisition::new(self, request);
-            acquisition.is_started = true;
-            acquisition.creates_rows = creates_rows;
-            let acquired = acquisition.acquire().await;
-            let Err(refusal) = acquired else {
-                if !creates_rows || request.shared.is_empty() {
-                    return Ok(LockOutcome::Acquired);
-                }
-                // Rows that are not committed exclude other readers.
-                self.end_or_restart(Ok(())).await?;
-                creates_rows = false;
-                continue;
-            };
-            ending::roll_back(self).await;
-            match refusal {
-                AcquireError::Unavailable { .. } => return Ok(LockOutcome::Unavailable),
-                AcquireError::NoRow => creates_rows = true,
-                AcquireError::Wanted => match request.wait {
-                    Wait::No => return Ok(LockOutcome::Unavailable),
+            if creates_shared {
+                self.begin_by(&BEGIN).await?;
+            } else if !self.begin_unless_wanted(request).await? {
+                match request.wait {
+                    Wait::No => return Ok(Some(LockOutcome::Unavailable)),
                     Wait::AtMost(_) if request.is_expired() => {
                         return Err(request.timed_out(None));
                     }
                     _ => pause(request).await,
-                },
+                }
+                continue;
+            }
+            let mut acquisition = Acquisition::new(self, request);
+            acquisition.is_started = true;
+            acquisition.creates_rows = creates_rows;
+            let Err(refusal) = acquisition.acquire().await else {
+                return Ok(Some(LockOutcome::Acquired));
+            };
+            ending::roll_back(self).await;
+            match refusal {
+                AcquireError::Unavailable { .. } => return Ok(Some(LockOutcome::Unavailable)),
+                AcquireError::NoRow { is_shared: true } => return Ok(None),
+                AcquireError::NoRow { is_shared: false } => creates_rows = true,
                 // It no longer holds the objects that it had acquired.
                 AcquireError::LimitOfServer(_) => pause(request).await,
                 // The transaction has not run the closure yet, so it can be restarted.
@@ -109,7 +129,7 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
                     conflicts += 1;
                     match request.wait {
                         Wait::No if conflicts > MAX_CONFLICTS => {
-                            return Ok(LockOutcome::Unavailable);
+                            return Ok(Some(LockOutcome::Unavailable));
                         }
                         Wait::AtMost(_) if request.is_expired() => {
                             return Err(request.timed_out(Some(source)));
@@ -120,6 +140,29 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
                 AcquireError::Failed(error) => return Err(error),
             }
         }
+    }
+
+    /// Begins a transaction, unless another session wants the exclusive lock of an object whose shared lock is requested.
+    async fn begin_unless_wanted(&mut self, request: &Request) -> Result<bool, Error> {
+        if request.shared.is_empty() {
+            self.begin_by(&BEGIN).await?;
+            return Ok(true);
+        }
+        match self
+            .begin_by(&sql::begin_unless_wanted(&request.shared))
+            .await
+        {
+            Ok(()) => return Ok(true),
+            Err(Error::Database(_)) => {}
+            Err(error) => return Err(error),
+        }
+        let ids: Vec<_> = request.shared.iter().map(|id| Named(id.as_str())).collect();
+        let wanted: Vec<i64> = self.load_list(|| sql::count_wanted(&ids)).await?;
+        if wanted != [0] {
+            return Ok(false);
+        }
+        self.begin_by(&BEGIN).await?;
+        Ok(true)
     }
 
     /// Starts the transaction and acquires the locks in one message. Returns `None`, with no transaction open, when that
@@ -142,22 +185,26 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
 
     /// Has readers that come now wait until another attempt of this request, if readers alone hold what it wants.
     pub(crate) async fn want_on_server(&mut self, request: &Request) -> Result<(), Error> {
-        let ids: Vec<_> = request.exclusive().collect();
-        loop {
-            self.begin_by(&BEGIN).await?;
-            let marked = async {
-                let free: i64 = self.get_result(Probe::lockable(&ids, false)).await?;
-                let shareable: i64 = self.get_result(Probe::lockable(&ids, true)).await?;
-                if shareable > free {
-                    self.execute(sql::want(&ids, WANTED_US)).await?;
-                }
-                Ok(())
-            };
-            let marked = marked.await;
-            if self.end_or_restart(marked).await?.is_some() {
+        let all: Vec<_> = request.ids.iter().collect();
+        let exclusive: Vec<_> = request.exclusive().collect();
+        self.begin_by(&BEGIN).await?;
+        let marked = async {
+            let rows: i64 = self.get_result(Probe::rows(&exclusive)).await?;
+            let free: i64 = self.get_result(Probe::lockable(&exclusive, false)).await?;
+            if free == rows {
                 return Ok(());
             }
-        }
+            let rows: i64 = self.get_result(Probe::rows(&all)).await?;
+            let shareable: i64 = self.get_result(Probe::lockable(&all, true)).await?;
+            if shareable == rows {
+                self.execute(sql::want(&exclusive, WANTED_US)).await?;
+            }
+            Ok(())
+        };
+        let marked = marked.await;
+        // After a deadlock the next attempt marks them.
+        self.end_or_restart(marked).await?;
+        Ok(())
     }
 
     pub(crate) async fn lock_on_server(&mut self, request: &Request) -> Result<LockOutcome, Error> {
@@ -222,9 +269,6 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
                 self.level_unknown = or_failed(self.engine.is_level_unknown(resource))?;
             }
         }
-        if self.is_started && !request.shared.is_empty() && request.ids.len() > 1 {
-            self.ensure_not_wanted(&request.shared).await?;
-        }
         if probes {
             self.probe().await?;
         }
@@ -270,8 +314,12 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
         let request = self.request;
         let resource = || request.resource();
         for id in ids {
+            let is_shared = request.is_shared(id);
+            if is_shared && mem::take(&mut self.level_unknown) {
+                or_failed(self.engine.ensure_read_committed(resource).await)?;
+            }
             // A shared lock on a record that does not exist may deadlock with another one, and with an insert.
-            let may_exist = if request.is_shared(id) {
+            let may_exist = if is_shared {
                 self.is_started || self.exists(id).await?
             } else {
                 request.is_kept()
@@ -285,7 +333,7 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
                     continue;
                 }
                 if self.is_started {
-                    return self.without_row(id).await;
+                    return Err(AcquireError::NoRow { is_shared });
                 }
             }
             if mem::take(&mut self.level_unknown) {
@@ -304,23 +352,6 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
         Ok(row.is_some())
     }
 
-    /// There is no row of a kept lock that can be locked at once.
-    async fn without_row(&mut self, id: &ObjectId) -> Result<(), AcquireError> {
-        if self.request.is_shared(id) && self.holds_nothing() {
-            self.ensure_not_wanted(std::slice::from_ref(id)).await?;
-        }
-        Err(AcquireError::NoRow)
-    }
-
-    async fn ensure_not_wanted(&mut self, ids: &[ObjectId]) -> Result<(), AcquireError> {
-        let names: Vec<_> = ids.iter().map(|id| Named(id.as_str())).collect();
-        let wanted: i64 = or_failed(self.engine.get_result(sql::count_wanted(&names)).await)?;
-        if wanted > 0 {
-            return Err(AcquireError::Wanted);
-        }
-        Ok(())
-    }
-
     /// Whether the transaction was started for the request and holds no lock yet, so that it can't be part of a deadlock.
     fn holds_nothing(&self) -> bool {
         self.is_started && self.acquired == 0
@@ -329,7 +360,6 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
     /// Locks the row and returns the session's state, or `None` if there is no row, or the session's level is unsuitable.
     async fn lock_row(&mut self, id: &ObjectId) -> Result<Option<Session>, AcquireError> {
         let (request, is_shared) = (self.request, self.request.is_shared(id));
-        let holds = i32::from(self.creates_rows || !self.holds_nothing());
         let id = id.as_str();
         loop {
             let left = request.remaining_millis();
@@ -343,10 +373,10 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
             let (row, took): (Result<Option<(Session, i64)>, _>, _) = if is_shared {
                 let id = id.as_bytes();
                 if waits {
-                    let share = sql::ShareRow::<false> { id, level, holds };
+                    let share = sql::ShareRow::<false> { id, level };
                     self.engine.get_within(limit, share).await
                 } else {
-                    let share = sql::ShareRow::<true> { id, level, holds };
+                    let share = sql::ShareRow::<true> { id, level };
                     self.engine.get_within(limit, share).await
                 }
             } else if waits && self.level_unknown {

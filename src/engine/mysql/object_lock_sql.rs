@@ -12,7 +12,7 @@ use diesel::sql_types::{BigInt, Binary, Integer, Nullable};
 use crate::engine::dialect::{DbNow, DbNowMinus, Dialect};
 use crate::engine::literal;
 use crate::engine::mysql::sql::{
-    ANY_JOIN, ANY_JOIN_HINT, BEGIN_AT_LEVEL, IN_TRANSACTION, ISOLATION_LEVEL, InTransaction,
+    ANY_JOIN, ANY_JOIN_HINT, BEGIN, BEGIN_AT_LEVEL, IN_TRANSACTION, ISOLATION_LEVEL, InTransaction,
     LIMIT_HINT, READ_COMMITTED, ROLLBACK, SessionLevel, WRITER_UNKNOWN, WriterUnknown,
 };
 use crate::engine::tables::Named;
@@ -48,24 +48,32 @@ const IN_SHARE_MODE: &str = " /*!80000 FOR SHARE *//*M!100100 LOCK IN SHARE MODE
 
 statement! {
     Mysql;
-    /// The `row`, with a shared lock, if the session's isolation level is below this, and, unless this session `holds` something, no
-    /// other wants the exclusive lock. `NOWAIT`: as [`LockRowNow`].
-    ShareRow<'a, const NOWAIT: bool> { id: &'a [u8], level: i64, holds: i32 } -> ((BigInt, Nullable<BigInt>), BigInt),
+    /// The `row`, with a shared lock, if the session's isolation level is below this. `NOWAIT`: as [`LockRowNow`].
+    ShareRow<'a, const NOWAIT: bool> { id: &'a [u8], level: i64 } -> ((BigInt, Nullable<BigInt>), BigInt),
     |self, out| {
-        let hint = if NOWAIT { LIMIT_HINT } else { "" };
+        let (hint, nowait) = if NOWAIT { (LIMIT_HINT, " NOWAIT") } else { ("", "") };
         push!(out;
             "SELECT "; {hint}; {ISOLATION_LEVEL}; ", "; {IN_TRANSACTION}; ", "; {WRITER_UNKNOWN};
-            " FROM diesel_locks_objects AS object WHERE id = ", Binary = self.id;
-            " AND "; {ISOLATION_LEVEL}; " < ", BigInt = &self.level;
-            " AND (", Integer = &self.holds;
-            " OR NOT EXISTS (SELECT 1 FROM diesel_locks_wanted AS wanted WHERE wanted.id = ", Binary = self.id;
-            " AND wanted.until_us > "; {Mysql::NOW}; "))"; {IN_SHARE_MODE};
+            " FROM diesel_locks_objects WHERE id = ", Binary = self.id;
+            " AND "; {ISOLATION_LEVEL}; " < ", BigInt = &self.level; {IN_SHARE_MODE}; {nowait};
         );
-        out.push_sql(if NOWAIT { " NOWAIT" } else { "" });
     }
 }
 
-/// How many of the objects are wanted by a session for whose exclusive lock readers make room.
+/// BEGIN that fails if a session wants the exclusive lock of one of the objects: the subquery returns two rows then. No SET, which
+/// would lock what it reads.
+pub(crate) fn begin_unless_wanted(shared: &[ObjectId]) -> String {
+    let ids: Vec<_> = shared.iter().map(literal_of).collect();
+    format!(
+        "{}; SELECT {LIMIT_HINT}(SELECT 1 UNION ALL SELECT 2 FROM DUAL WHERE EXISTS \
+         (SELECT 1 FROM diesel_locks_wanted WHERE id IN ({}) AND until_us > {}))",
+        *BEGIN,
+        ids.join(", "),
+        Mysql::NOW
+    )
+}
+
+/// How many of the objects another session wants exclusively.
 #[auto_type]
 pub(crate) fn count_wanted<'a>(ids: &'a [Named<'a>]) -> _ {
     let now: DbNow = DbNow {};
@@ -102,6 +110,15 @@ impl<'a> Probe<'a> {
         Self {
             condition: "kept > 2",
             clause: [mode(shared), " NOWAIT"],
+            ids,
+        }
+    }
+
+    /// Those that have a row.
+    pub(crate) fn rows(ids: &'a [&'a ObjectId]) -> Self {
+        Self {
+            condition: "kept",
+            clause: ["", ""],
             ids,
         }
     }

@@ -4,16 +4,16 @@ use std::fmt::Write;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use diesel::dsl::{auto_type, case_when, not, select, sql};
+use diesel::dsl::{auto_type, case_when, select, sql};
 use diesel::expression::SqlLiteral;
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::sql_types::{Array, BigInt, Bool, Integer, Nullable, Text};
 
-use crate::engine::dialect::{DbNow, DbNowMinus};
+use crate::engine::dialect::DbNow;
 use crate::engine::literal;
 use crate::engine::tables::diesel_locks_objects::{self, dsl};
-use crate::engine::tables::{Named, WANTED_US, diesel_locks_wanted as wanted};
+use crate::engine::tables::{Named, diesel_locks_wanted as wanted};
 use crate::link::raw_sql::{ASSERT_BEGUN, BEGIN_TRACKED, statement};
 use crate::values::lock_request::Request;
 use crate::values::transaction_options::Access;
@@ -164,21 +164,20 @@ pub(crate) fn try_acquire_shared<'a>(
     select(try_acquire_in_modes(ids, keep, shared, holds_nothing))
 }
 
-/// Those of the objects that readers hold, with the end of their marks. Locks those that no writer holds, until the end of the
-/// transaction.
+/// Those of the objects that have a row; whether each can be locked shared, and exclusively. Locks what it can, until the end of
+/// the transaction.
 #[auto_type]
-pub(crate) fn shared<'a>(ids: &'a [Named<'a>]) -> _ {
+pub(crate) fn modes<'a>(ids: &'a [Named<'a>]) -> _ {
     let class: SqlLiteral<Integer> = sql(ADVISORY_CLASS);
     let share: pg_try_advisory_xact_lock_shared<SqlLiteral<Integer>, dsl::advisory_key> =
         pg_try_advisory_xact_lock_shared(class, dsl::advisory_key);
     let class: SqlLiteral<Integer> = sql(ADVISORY_CLASS);
     let lock: pg_try_advisory_xact_lock<SqlLiteral<Integer>, dsl::advisory_key> =
         pg_try_advisory_xact_lock(class, dsl::advisory_key);
-    let until: DbNowMinus = DbNowMinus { micros: -WANTED_US };
     diesel_locks_objects::table
-        .select((dsl::id, until))
+        .select((dsl::id, share, lock))
         .filter(dsl::id.eq_any(ids))
-        .filter(case_when(dsl::kept, share.and(not(lock))).otherwise(false))
+        .filter(dsl::kept)
 }
 
 /// Locks kept rows that are not locked, and returns them.

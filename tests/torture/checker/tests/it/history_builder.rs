@@ -35,7 +35,7 @@ pub(crate) fn locking(counters: &[u32]) -> Task {
     sharing(counters, &[])
 }
 
-/// The same, which shares the locks of some.
+/// A task that locks the objects of `counters` exclusively, and those of `shared` shared.
 pub(crate) fn sharing(counters: &[u32], shared: &[u32]) -> Task {
     Task::Lock(Locking {
         counters: counters.to_vec(),
