@@ -139,8 +139,9 @@ pub trait Engine: SemaphoreBackend {
 
     async fn lock_in_transaction(&mut self, request: &Request) -> Result<LockOutcome, Error>;
 
-    /// Has sessions that hold nothing not acquire the shared locks of these objects for a moment, if others hold them. Outside a
-    /// transaction, before another attempt to acquire the exclusive locks. Does nothing on engines without shared locks.
+    /// Marks the objects that readers hold and the request wants exclusively, unless a writer holds one of the request: until the mark
+    /// ends, no request that begins its transaction acquires their shared locks. Called outside a transaction. Does nothing on engines
+    /// without shared locks.
     async fn want_exclusive(&mut self, _: &Request) -> Result<(), Error> {
         Ok(())
     }
