@@ -90,7 +90,7 @@ impl LockRequest {
     /// already open creates the row, other sessions wait for the object until its end.
     ///
     /// Readers that overlap do not keep a writer waiting: while it waits, the shared lock is not granted to a request that begins its
-    /// transaction, and one that does not wait is refused. A writer on a [`LockPool`](crate::LockPool) has this effect after 0.1 s, until
+    /// transaction, and one that does not wait is refused. A writer on a `LockPool` has this effect after 0.1 s, until
     /// 0.2 s after its last attempt, but not on requests in a transaction that is already open. A closure that requests the lock
     /// once more, on another connection, may wait for a writer that waits for the closure.
     ///
