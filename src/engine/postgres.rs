@@ -14,11 +14,9 @@ use async_trait::async_trait;
 use diesel::QueryResult;
 use diesel::connection::TransactionManagerStatus;
 use diesel::pg::Pg;
-use diesel::prelude::{ExpressionMethods, QueryDsl};
+use diesel::prelude::QueryDsl;
 use diesel::result::DatabaseErrorKind;
-use diesel::upsert::excluded;
 
-use crate::engine::dialect::DbNowMinus;
 use crate::engine::migration_runner::SqlMigration;
 use crate::engine::postgres::protection::ensure_visible;
 use crate::engine::postgres::sql::texts;
@@ -27,7 +25,7 @@ use crate::engine::sequence_queries::{
 };
 use crate::engine::tables::{
     MAX_CREATIONS, Named, OBJECTS, SEQUENCES, WANTED_US, diesel_locks_sequences as sequences,
-    diesel_locks_wanted as wanted, in_range, protected,
+    in_range, protected,
 };
 use crate::engine::{Engine, ending, has_engine};
 use crate::error::classify::{ErrorClass, classify};
@@ -37,7 +35,7 @@ use crate::rt::caught;
 use crate::values::held_object_lock::HeldObjectLock;
 use crate::values::list_options::ListRequest;
 use crate::values::lock_request::{LockOutcome, Request};
-use crate::{Error, ObjectId, Sequence, TransactionOptions, Wait};
+use crate::{Error, Sequence, TransactionOptions, Wait};
 
 /// The rows that one transaction of a purge deletes. Each takes an entry in the server's lock table, by default of 6400.
 const PURGE_BATCH: i64 = 100;
@@ -178,28 +176,19 @@ impl<C: Link<Db = Pg>> Engine for PostgresEngine<'_, C> {
     }
 
     async fn want_exclusive(&mut self, request: &Request) -> Result<(), Error> {
-        let ids: Vec<_> = request.ids.iter().map(|id| Named(id.as_str())).collect();
-        let rows: Vec<(String, bool, bool)> = self.0.load(sql::modes(&ids)).await?;
-        // Otherwise a writer holds one of them.
-        let only_readers = rows.iter().all(|(_, may_share, _)| *may_share);
-        let held = rows.iter().filter(|(_, _, may_lock)| !may_lock);
-        let mut held: Vec<_> = held.map(|(id, _, _)| id.as_str()).collect();
-        held.retain(|id| !request.is_shared(&ObjectId::from(*id)));
-        if held.is_empty() || !only_readers {
-            return Ok(());
-        }
-        held.sort_unstable();
-        let until = wanted::until_us.eq(DbNowMinus { micros: -WANTED_US });
-        let marks = held.iter().map(|id| (wanted::id.eq(Named(id)), until));
-        let want = diesel::insert_into(wanted::table)
-            .values(marks.collect::<Vec<_>>())
-            .on_conflict(wanted::id)
-            .do_update()
-            .set(wanted::until_us.eq(excluded(wanted::until_us)));
-        match self.0.execute(want).await.map_err(Error::from) {
-            // Another session marks them too.
-            Err(error) if !error.is_retryable() => Err(error),
-            _ => Ok(()),
+        let (ids, shared) = (texts(&request.ids), texts(&request.shared));
+        let started = Instant::now();
+        match self.0.execute(sql::want(ids, shared, WANTED_US)).await {
+            // Another session has locked a table. The next attempt repeats it.
+            Err(error) if is_own_lock_timeout(&error, started, sql::nowait_lock_timeout(1)) => {
+                Ok(())
+            }
+            Err(error) => match Error::from(error) {
+                // Another session marks them too.
+                error if error.is_retryable() => Ok(()),
+                error => Err(error),
+            },
+            Ok(_) => Ok(()),
         }
     }
 

@@ -126,6 +126,25 @@ BEGIN
 END
 $$;
 
+-- Marks, for this time in microseconds, the objects that readers hold and that are not among shared, unless a writer holds one
+-- of all. The locks that it tries end with the transaction. lock_timeout ends the wait for a locked table with an error.
+CREATE FUNCTION diesel_locks_want(object_ids TEXT[], shared TEXT[], us BIGINT) RETURNS VOID
+LANGUAGE plpgsql SET lock_timeout = '10ms' AS $$
+BEGIN
+    WITH modes AS MATERIALIZED (
+        SELECT id,
+            pg_try_advisory_xact_lock_shared('diesel_locks_objects'::regclass::integer, advisory_key) AS may_share,
+            pg_try_advisory_xact_lock('diesel_locks_objects'::regclass::integer, advisory_key) AS may_lock
+        FROM diesel_locks_objects WHERE kept AND id = ANY (object_ids)
+    )
+    INSERT INTO diesel_locks_wanted (id, until_us)
+        SELECT id, extract(epoch FROM clock_timestamp()) * 1000000 + us FROM modes
+        WHERE NOT may_lock AND id <> ALL (shared) AND NOT EXISTS (SELECT FROM modes WHERE NOT may_share)
+        ORDER BY id
+        ON CONFLICT (id) DO UPDATE SET until_us = excluded.until_us;
+END
+$$;
+
 -- Locks several objects in the given order, as diesel_locks_acquire_one, in one call; those that are among shared, shared.
 -- holds_nothing: first waits until diesel_locks_admits.
 CREATE FUNCTION diesel_locks_acquire(

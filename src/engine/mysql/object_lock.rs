@@ -15,7 +15,7 @@ use crate::engine::mysql::execute::MysqlError;
 use crate::engine::mysql::galera::MAX_CONFLICTS;
 use crate::engine::mysql::object_lock_sql::{self as sql, LOCK_BATCH, Probe};
 use crate::engine::mysql::session::untracked;
-use crate::engine::mysql::sql::{BEGIN, Session, SessionLevel};
+use crate::engine::mysql::sql::{BEGIN, ROLLBACK, Session, SessionLevel};
 use crate::engine::tables::{MAX_CREATIONS, Named, OBJECTS, WANTED_US, protected};
 use crate::error::classify::{ErrorClass, classify};
 use crate::link::{Link, depth};
@@ -142,27 +142,24 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         }
     }
 
-    /// Begins a transaction, unless another session wants the exclusive lock of an object whose shared lock is requested.
+    /// Begins a transaction, unless another session wants the exclusive lock of an object whose shared lock is requested, or
+    /// has locked the table of marks.
     async fn begin_unless_wanted(&mut self, request: &Request) -> Result<bool, Error> {
         if request.shared.is_empty() {
             self.begin_by(&BEGIN).await?;
             return Ok(true);
         }
-        match self
-            .begin_by(&sql::begin_unless_wanted(&request.shared))
-            .await
-        {
-            Ok(()) => return Ok(true),
-            Err(Error::Database(_)) => {}
-            Err(error) => return Err(error),
-        }
-        let ids: Vec<_> = request.shared.iter().map(|id| Named(id.as_str())).collect();
-        let wanted: Vec<i64> = self.load_list(|| sql::count_wanted(&ids)).await?;
-        if wanted != [0] {
+        let message = sql::begin_unless_wanted(&request.shared);
+        let begun = caught(self.0.begin(&message)).await;
+        let Err(error) = depth::break_if_panicked(self.0.status(), begun) else {
+            return Ok(true);
+        };
+        let failure = self.with_errno(untracked(error)?).await;
+        self.restore_by_text(&ROLLBACK).await?;
+        if failure.number == Some(sql::MANY_ROWS) || failure.is_end_of_wait() {
             return Ok(false);
         }
-        self.begin_by(&BEGIN).await?;
-        Ok(true)
+        Err(failure.into())
     }
 
     /// Starts the transaction and acquires the locks in one message. Returns `None`, with no transaction open, when that
@@ -183,28 +180,22 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         Ok((held && request.wait == Wait::No).then_some(LockOutcome::Unavailable))
     }
 
-    /// Has readers that come now wait until another attempt of this request, if readers alone hold what it wants.
+    /// Has readers that come now wait until another attempt of this request, if readers alone hold what it wants. Has no effect
+    /// after a deadlock and if another session has locked a table, as the next attempt repeats it.
     pub(crate) async fn want_on_server(&mut self, request: &Request) -> Result<(), Error> {
-        let all: Vec<_> = request.ids.iter().collect();
-        let exclusive: Vec<_> = request.exclusive().collect();
-        self.begin_by(&BEGIN).await?;
-        let marked = async {
-            let rows: i64 = self.get_result(Probe::rows(&exclusive)).await?;
-            let free: i64 = self.get_result(Probe::lockable(&exclusive, false)).await?;
-            if free == rows {
-                return Ok(());
-            }
-            let rows: i64 = self.get_result(Probe::rows(&all)).await?;
-            let shareable: i64 = self.get_result(Probe::lockable(&all, true)).await?;
-            if shareable == rows {
-                self.execute(sql::want(&exclusive, WANTED_US)).await?;
-            }
-            Ok(())
+        if request.ids.len() > PROBE_BATCH {
+            return Ok(());
+        }
+        let marked = caught(self.0.batch(&sql::want(request, WANTED_US))).await;
+        let Err(error) = depth::break_if_panicked(self.0.status(), marked) else {
+            return Ok(());
         };
-        let marked = marked.await;
-        // After a deadlock the next attempt marks them.
-        self.end_or_restart(marked).await?;
-        Ok(())
+        let failure = self.with_errno(untracked(error)?).await;
+        self.restore_by_text(&ROLLBACK).await?;
+        if failure.is_end_of_wait() || failure.is_retryable() {
+            return Ok(());
+        }
+        Err(failure.into())
     }
 
     pub(crate) async fn lock_on_server(&mut self, request: &Request) -> Result<LockOutcome, Error> {
@@ -347,9 +338,32 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
     }
 
     async fn exists(&mut self, id: &ObjectId) -> Result<bool, AcquireError> {
-        let row = sql::row(Named(id.as_str()));
-        let row: Option<(Session, i64)> = or_failed(self.engine.get_optional(row).await)?;
-        Ok(row.is_some())
+        loop {
+            let limit = self
+                .limit()
+                .or((self.request.wait == Wait::No).then_some(GRACE_MS));
+            let row = sql::row(Named(id.as_str()));
+            let (row, took) = self
+                .engine
+                .get_within::<_, (Session, i64)>(limit, row)
+                .await;
+            match row {
+                Ok(row) => return Ok(row.is_some()),
+                Err(failure) => {
+                    let time_is_up = self.request.remaining_millis() == Some(0);
+                    self.after_wait(failure, time_is_up, took).await?;
+                }
+            }
+        }
+    }
+
+    /// The time limit of a statement that waits, in milliseconds.
+    fn limit(&self) -> Option<i32> {
+        match (self.request.wait, self.request.remaining_millis()) {
+            (Wait::AtMost(_), Some(0)) => Some(GRACE_MS),
+            (Wait::AtMost(_), left) => left.map(|left| left.max(MIN_LIMIT_MS)),
+            (Wait::Forever | Wait::No, _) => None,
+        }
     }
 
     /// Whether the transaction was started for the request and holds no lock yet, so that it can't be part of a deadlock.
@@ -362,13 +376,8 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
         let (request, is_shared) = (self.request, self.request.is_shared(id));
         let id = id.as_str();
         loop {
-            let left = request.remaining_millis();
-            let waits = left != Some(0);
-            let limit = match request.wait {
-                Wait::AtMost(_) if waits => left.map(|left| left.max(MIN_LIMIT_MS)),
-                Wait::AtMost(_) => Some(GRACE_MS),
-                Wait::Forever | Wait::No => None,
-            };
+            let waits = request.remaining_millis() != Some(0);
+            let limit = self.limit();
             let level = if self.level_unknown { 3 } else { 5 };
             let (row, took): (Result<Option<(Session, i64)>, _>, _) = if is_shared {
                 let id = id.as_bytes();
@@ -461,7 +470,7 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
         let exclusive = exclusive.chunks(PROBE_BATCH).map(|ids| (ids, false));
         let shared = shared.chunks(PROBE_BATCH).map(|ids| (ids, true));
         for (ids, shared) in exclusive.chain(shared) {
-            let probe = Probe::unless_held(ids, shared);
+            let probe = Probe { ids, shared };
             let probed: Result<i64, _> = self.engine.get_result(probe).await;
             if let Err(failure) = &probed
                 && failure.is_end_of_wait()

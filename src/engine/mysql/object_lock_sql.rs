@@ -3,21 +3,21 @@
 use std::fmt::Write;
 
 use diesel::QueryResult;
-use diesel::dsl::{auto_type, delete as delete_from, insert_into, replace_into};
+use diesel::dsl::{auto_type, delete as delete_from, insert_into};
 use diesel::mysql::Mysql;
 use diesel::prelude::{ExpressionMethods, QueryDsl};
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable};
 
-use crate::engine::dialect::{DbNow, DbNowMinus, Dialect};
+use crate::engine::dialect::Dialect;
 use crate::engine::literal;
 use crate::engine::mysql::sql::{
-    ANY_JOIN, ANY_JOIN_HINT, BEGIN, BEGIN_AT_LEVEL, IN_TRANSACTION, ISOLATION_LEVEL, InTransaction,
-    LIMIT_HINT, READ_COMMITTED, ROLLBACK, SessionLevel, WRITER_UNKNOWN, WriterUnknown,
+    ANY_JOIN, ANY_JOIN_HINT, ANY_SIZE, ANY_SIZE_HINT, BEGIN, BEGIN_AT_LEVEL, COMMIT,
+    IN_TRANSACTION, ISOLATION_LEVEL, InTransaction, LIMIT_HINT, READ_COMMITTED, ROLLBACK,
+    SessionLevel, UNLESS_TABLE_LOCKED, WRITER_UNKNOWN, WriterUnknown,
 };
 use crate::engine::tables::Named;
 use crate::engine::tables::diesel_locks_objects::{self, dsl};
-use crate::engine::tables::diesel_locks_wanted as wanted;
 use crate::link::raw_sql::{push, statement};
 use crate::values::lock_request::Request;
 use crate::{ObjectId, Wait};
@@ -46,6 +46,8 @@ statement! {
 /// The locking clause of a shared lock. Raw: MariaDB has no FOR SHARE, which the DSL sends.
 const IN_SHARE_MODE: &str = " /*!80000 FOR SHARE *//*M!100100 LOCK IN SHARE MODE */";
 
+const FOR_UPDATE: &str = " FOR UPDATE";
+
 statement! {
     Mysql;
     /// The `row`, with a shared lock, if the session's isolation level is below this. `NOWAIT`: as [`LockRowNow`].
@@ -60,81 +62,59 @@ statement! {
     }
 }
 
-/// BEGIN that fails if a session wants the exclusive lock of one of the objects: the subquery returns two rows then. No SET, which
-/// would lock what it reads.
+/// BEGIN that fails with [`MANY_ROWS`] if a session wants the exclusive lock of one of the objects. No SET, which would lock what it
+/// reads.
 pub(crate) fn begin_unless_wanted(shared: &[ObjectId]) -> String {
-    let ids: Vec<_> = shared.iter().map(literal_of).collect();
     format!(
-        "{}; SELECT {LIMIT_HINT}(SELECT 1 UNION ALL SELECT 2 FROM DUAL WHERE EXISTS \
+        "{}; {UNLESS_TABLE_LOCKED}SELECT {LIMIT_HINT}(SELECT 1 UNION ALL SELECT 2 FROM DUAL WHERE EXISTS \
          (SELECT 1 FROM diesel_locks_wanted WHERE id IN ({}) AND until_us > {}))",
         *BEGIN,
-        ids.join(", "),
+        literals(shared),
         Mysql::NOW
     )
 }
 
-/// How many of the objects another session wants exclusively.
-#[auto_type]
-pub(crate) fn count_wanted<'a>(ids: &'a [Named<'a>]) -> _ {
-    let now: DbNow = DbNow {};
-    wanted::table
-        .filter(wanted::id.eq_any(ids))
-        .filter(wanted::until_us.gt(now))
-        .count()
+/// The number of the error of a subquery with two rows.
+pub(crate) const MANY_ROWS: i64 = 1242;
+
+/// Has sessions that hold nothing not acquire the shared locks of these objects, for so many microseconds, if readers alone hold
+/// what the request is for. One message, because a client that stops after a part of it would keep the locks of rows.
+pub(crate) fn want(request: &Request, micros: i64) -> String {
+    let (all, exclusive) = (literals(&request.ids), literals(request.exclusive()));
+    let count = |variable: &str, ids: &str, clause: [&str; 2]| {
+        format!(
+            "; {UNLESS_TABLE_LOCKED}SELECT {LIMIT_HINT}COUNT(*) INTO @diesel_locks_{variable} FROM diesel_locks_objects \
+             FORCE INDEX (PRIMARY) WHERE kept AND id IN ({ids}, x'00'){}{}",
+            clause[0], clause[1]
+        )
+    };
+    let free = count("free", &exclusive, [FOR_UPDATE, " SKIP LOCKED"]);
+    let objects = count("objects", &exclusive, ["", ""]);
+    let shareable = count("shareable", &all, [IN_SHARE_MODE, " SKIP LOCKED"]);
+    let every = count("every", &all, ["", ""]);
+    format!(
+        // The table of marks first, as the statement that writes to it locks it.
+        "{}; {UNLESS_TABLE_LOCKED}SELECT {LIMIT_HINT}1 FROM diesel_locks_wanted WHERE FALSE FOR UPDATE\
+         {free}{objects}{shareable}{every}; {ANY_SIZE}REPLACE INTO diesel_locks_wanted (id, until_us) SELECT {ANY_SIZE_HINT}id, {} + {micros} \
+         FROM diesel_locks_objects FORCE INDEX (PRIMARY) WHERE id IN ({exclusive}) \
+         AND @diesel_locks_free < @diesel_locks_objects AND @diesel_locks_shareable = @diesel_locks_every; {}",
+        *BEGIN,
+        Mysql::NOW,
+        *COMMIT
+    )
 }
 
-/// Has sessions that hold nothing not acquire the shared locks of these objects, for so many microseconds.
-pub(crate) fn want<'a>(
-    ids: &[&'a ObjectId],
-    micros: i64,
-) -> impl QueryFragment<Mysql> + QueryId + Send + 'a {
-    let until = wanted::until_us.eq(DbNowMinus { micros: -micros });
-    let rows = ids
-        .iter()
-        .map(|id| (wanted::id.eq(Named(id.as_str())), until));
-    replace_into(wanted::table).values(rows.collect::<Vec<_>>())
+fn literals<'a>(ids: impl IntoIterator<Item = &'a ObjectId>) -> String {
+    let ids: Vec<_> = ids.into_iter().map(literal_of).collect();
+    ids.join(", ")
 }
 
-/// Counts rows of these objects, and waits for none. Not cached: the number of ids varies.
+/// Fails if another transaction holds one of the rows, uncommitted ones included. Locks nothing: at READ COMMITTED InnoDB releases
+/// at once what a statement has locked anew and its condition then excludes, and `kept` is never larger than 2. What the
+/// transaction held before stays locked. Not cached: the number of ids varies.
 pub(crate) struct Probe<'a> {
-    ids: &'a [&'a ObjectId],
-    condition: &'static str,
-    clause: [&'static str; 2],
-}
-
-impl<'a> Probe<'a> {
-    /// Fails if another transaction holds one of the rows, uncommitted ones included. Locks nothing: at READ COMMITTED InnoDB releases
-    /// at once what a statement has locked anew and its condition then excludes, and `kept` is never larger than 2. What the
-    /// transaction held before stays locked.
-    pub(crate) fn unless_held(ids: &'a [&'a ObjectId], shared: bool) -> Self {
-        Self {
-            condition: "kept > 2",
-            clause: [mode(shared), " NOWAIT"],
-            ids,
-        }
-    }
-
-    /// Those that have a row.
-    pub(crate) fn rows(ids: &'a [&'a ObjectId]) -> Self {
-        Self {
-            condition: "kept",
-            clause: ["", ""],
-            ids,
-        }
-    }
-
-    /// Those that can be locked in this mode, and locks them.
-    pub(crate) fn lockable(ids: &'a [&'a ObjectId], shared: bool) -> Self {
-        Self {
-            condition: "kept",
-            clause: [mode(shared), " SKIP LOCKED"],
-            ids,
-        }
-    }
-}
-
-fn mode(shared: bool) -> &'static str {
-    if shared { IN_SHARE_MODE } else { " FOR UPDATE" }
+    pub(crate) ids: &'a [&'a ObjectId],
+    pub(crate) shared: bool,
 }
 
 impl QueryId for Probe<'_> {
@@ -151,13 +131,18 @@ impl QueryFragment<Mysql> for Probe<'_> {
         out.unsafe_to_cache_prepared();
         // Not by the optimizer's choice, which may be to read, and lock, the whole table.
         push!(out;
-            "SELECT "; {LIMIT_HINT}; "COUNT(*) FROM diesel_locks_objects FORCE INDEX (PRIMARY) WHERE "; {self.condition}; " AND id IN (";
+            "SELECT "; {LIMIT_HINT}; "COUNT(*) FROM diesel_locks_objects FORCE INDEX (PRIMARY) WHERE kept > 2 AND id IN (";
         );
         for id in self.ids {
             push!(out; "", Binary = id.as_str().as_bytes(); ", ");
         }
         // No id of an object. A row that is found by one key alone is read, and stays locked, before the condition is evaluated.
-        push!(out; "x'00')"; {self.clause[0]}; {self.clause[1]});
+        let mode = if self.shared {
+            IN_SHARE_MODE
+        } else {
+            FOR_UPDATE
+        };
+        push!(out; "x'00')"; {mode}; " NOWAIT");
         Ok(())
     }
 }

@@ -36,6 +36,7 @@ impl Dialect for Pg {
         "diesel_locks_wanted.until_us bigint",
         "diesel_locks_acquire_one(object_id text, keep boolean, shared boolean) text",
         "diesel_locks_admits(shared text[]) boolean",
+        "diesel_locks_want(object_ids text[], shared text[], us bigint) void",
         "diesel_locks_acquire(object_ids text[], keep boolean, shared text[], holds_nothing boolean) text",
         "diesel_locks_try_acquire(object_ids text[], keep boolean, shared text[], holds_nothing boolean) text",
         "diesel_locks_slots.name character varying(1020)",

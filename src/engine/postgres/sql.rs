@@ -42,12 +42,12 @@ extern "SQL" {
         shared: Array<Text>,
         holds_nothing: Bool,
     ) -> Text;
+    fn diesel_locks_want(object_ids: Array<Text>, shared: Array<Text>, us: BigInt);
     fn version() -> Text;
     fn pg_backend_pid() -> Integer;
     fn pg_advisory_xact_lock(key: BigInt);
     fn pg_advisory_unlock(key: BigInt) -> Bool;
     fn pg_try_advisory_xact_lock(class: Integer, key: Integer) -> Bool;
-    fn pg_try_advisory_xact_lock_shared(class: Integer, key: Integer) -> Bool;
 }
 
 /// "diesel-l" as a number, so that no application uses this key by chance.
@@ -164,20 +164,10 @@ pub(crate) fn try_acquire_shared<'a>(
     select(try_acquire_in_modes(ids, keep, shared, holds_nothing))
 }
 
-/// Those of the objects that have a row; whether each can be locked shared, and exclusively. Locks what it can, until the end of
-/// the transaction.
+/// Has sessions that hold nothing not acquire the shared locks of these objects, for so many microseconds.
 #[auto_type]
-pub(crate) fn modes<'a>(ids: &'a [Named<'a>]) -> _ {
-    let class: SqlLiteral<Integer> = sql(ADVISORY_CLASS);
-    let share: pg_try_advisory_xact_lock_shared<SqlLiteral<Integer>, dsl::advisory_key> =
-        pg_try_advisory_xact_lock_shared(class, dsl::advisory_key);
-    let class: SqlLiteral<Integer> = sql(ADVISORY_CLASS);
-    let lock: pg_try_advisory_xact_lock<SqlLiteral<Integer>, dsl::advisory_key> =
-        pg_try_advisory_xact_lock(class, dsl::advisory_key);
-    diesel_locks_objects::table
-        .select((dsl::id, share, lock))
-        .filter(dsl::id.eq_any(ids))
-        .filter(dsl::kept)
+pub(crate) fn want<'a>(ids: Vec<&'a str>, shared: Vec<&'a str>, micros: i64) -> _ {
+    select(diesel_locks_want(ids, shared, micros))
 }
 
 /// Locks kept rows that are not locked, and returns them.

@@ -21,6 +21,7 @@ const PRIVILEGES: &[RequiredPrivilege] = &[
     required("diesel_locks_acquire_one", "EXECUTE"),
     required("diesel_locks_try_acquire", "EXECUTE"),
     required("diesel_locks_admits", "EXECUTE"),
+    required("diesel_locks_want", "EXECUTE"),
     required("diesel_locks_permits", "EXECUTE"),
     required("diesel_locks_timeline_us", "EXECUTE"),
     required("diesel_locks_look_at_slots", "EXECUTE"),

@@ -10,8 +10,9 @@ use diesel::connection::{Connection, InstrumentationEvent, SimpleConnection};
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, LockOutcome, SlotRenewer, StopToken};
 
+use super::pool_waits::locks;
 use crate::support::Backend;
-use crate::support::threads::{LONG, result_of, spawn};
+use crate::support::threads::{Holder, LONG, result_of, spawn};
 
 /// Waits for the locks of a request, whose limit is `limit`, and then tries them, in a transaction if `inside` is set. The
 /// wait times out, not before its limit, and the try is refused. Returns how long the wait took.
@@ -56,6 +57,30 @@ pub(crate) fn lock_waits_and_tries_end<B: Backend>(
     let (conn, locked) = result_of(&attempt);
     assert!(!locked.expect("an answer"));
     (conn, took)
+}
+
+/// A writer that waits on a pool for another, while `lock` has the table of marks locked, times out. When it has waited for 0.1 s,
+/// it marks what it wants if only readers hold it. A reader would have read the table in its transaction.
+pub(crate) fn writer_of_a_pool_ends<B: Backend>(database: &Arc<B>, mut lock: impl FnMut(bool)) {
+    let holder = Holder::acquire(database, "a");
+    lock(true);
+    let writer = {
+        let pool = locks(&**database, 1);
+        spawn(move || {
+            let wait = Wait::AtMost(Duration::from_millis(500));
+            let request = LockRequest::new("a").wait(wait);
+            let done = pool.with_object_lock(request, |_| Ok::<_, Error>(()));
+            (pool, done)
+        })
+    };
+    let (pool, done) = result_of(&writer);
+    let error = done.expect_err("another holds it");
+    assert!(error.is_timeout(), "{error:?}");
+    lock(false);
+    holder.release();
+    let request = LockRequest::new("a").wait(LONG);
+    pool.with_object_lock(request, |_| Ok::<_, Error>(()))
+        .expect("free");
 }
 
 /// Tries and waits for slots while another session has their tables locked: each ends in time, without a slot. In a

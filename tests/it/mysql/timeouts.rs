@@ -16,45 +16,70 @@ use crate::support::threads::{Holder, LONG, LONGEST_RETRIES, result_of, spawn};
 /// Another session has locked the table, which is not a row's lock.
 #[test]
 fn waits_and_tries_end_while_the_table_is_locked() {
-    let database = Arc::new(Mysql::new());
-    let limit = Duration::from_millis(300);
     for hold in [
         "LOCK TABLES diesel_locks_objects WRITE",
         "FLUSH TABLES diesel_locks_objects WITH READ LOCK",
     ] {
-        for (ids, retention) in [
-            (1, Retention::Transient),
-            (1, Retention::Kept),
-            // More than one message locks.
-            (101, Retention::Transient),
-        ] {
-            for (warm, inside) in [(false, false), (true, false), (true, true)] {
-                let lock = LockRequest::all((0..ids).map(|id| format!("a {id}")))
-                    .retention(retention)
-                    .wait(Wait::AtMost(limit));
-                let mut conn = database.connect();
-                if warm {
-                    conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
-                        .expect("free");
-                }
-                let mut holder = database.connect();
-                // When it returns, the table is locked.
-                holder.batch_execute(hold).expect(hold);
-                Mysql::set_session_limits(&mut conn);
-                let (mut conn, took) = behaviour::locked_tables::lock_waits_and_tries_end::<Mysql>(
-                    conn, &lock, limit, inside,
-                );
-                // A wait without end is detected by `result_of`. This is more than is promised: the machine may be busy.
-                let most = limit + Duration::from_secs(15);
-                assert!(
-                    took <= most,
-                    "{took:?} is too late: {hold}, {ids}, {retention:?}"
-                );
-                holder.batch_execute("UNLOCK TABLES").expect("unlock");
-                conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
-                    .expect("free again");
-            }
-        }
+        let all = |ids| LockRequest::all((0..ids).map(|id| format!("a {id}")));
+        waits_and_tries_end(hold, &all(1));
+        waits_and_tries_end(hold, &all(1).retention(Retention::Kept));
+        // More than one message locks.
+        waits_and_tries_end(hold, &all(101));
+    }
+    let shared = LockRequest::shared("a");
+    waits_and_tries_end("LOCK TABLES diesel_locks_objects WRITE", &shared);
+}
+
+/// One that holds a lock does not look at the marks.
+#[test]
+fn readers_end_while_the_table_of_marks_is_locked() {
+    let lock = "LOCK TABLES diesel_locks_wanted WRITE";
+    for warm in [false, true] {
+        waits_and_tries_end_in(lock, &LockRequest::shared("a"), warm, false);
+    }
+}
+
+fn waits_and_tries_end(hold: &str, lock: &LockRequest) {
+    for (warm, inside) in [(false, false), (true, false), (true, true)] {
+        waits_and_tries_end_in(hold, lock, warm, inside);
+    }
+}
+
+fn waits_and_tries_end_in(hold: &str, lock: &LockRequest, warm: bool, inside: bool) {
+    let database = Arc::new(Mysql::new());
+    let limit = Duration::from_millis(300);
+    let lock = lock.clone().wait(Wait::AtMost(limit));
+    let mut conn = database.connect();
+    if warm {
+        conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
+            .expect("free");
+    }
+    let mut holder = database.connect();
+    // When it returns, the table is locked.
+    holder.batch_execute(hold).expect(hold);
+    Mysql::set_session_limits(&mut conn);
+    let (mut conn, took) =
+        behaviour::locked_tables::lock_waits_and_tries_end::<Mysql>(conn, &lock, limit, inside);
+    // A wait without end is detected by `result_of`. This is more than is promised: the machine may be busy.
+    let most = limit + Duration::from_secs(15);
+    assert!(took <= most, "{took:?} is too late: {hold}, {lock:?}");
+    holder.batch_execute("UNLOCK TABLES").expect("unlock");
+    conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
+        .expect("free again");
+}
+
+#[test]
+fn writer_of_a_pool_ends_while_the_table_of_marks_is_locked() {
+    let database = Arc::new(Mysql::new());
+    let mut holder = database.connect();
+    for hold in [
+        "LOCK TABLES diesel_locks_wanted WRITE",
+        "FLUSH TABLES diesel_locks_wanted WITH READ LOCK",
+    ] {
+        behaviour::locked_tables::writer_of_a_pool_ends(&database, |locked| {
+            let statement = if locked { hold } else { "UNLOCK TABLES" };
+            holder.batch_execute(statement).expect(statement);
+        });
     }
 }
 

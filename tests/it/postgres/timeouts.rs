@@ -19,33 +19,64 @@ use crate::support::threads::{Holder, LONG, result_of, spawn};
 /// Another session has locked the whole table.
 #[test]
 fn waits_and_tries_end_while_the_table_is_locked() {
-    let database = Arc::new(Postgres::new());
-    let limit = Duration::from_millis(300);
-    for retention in [Retention::Transient, Retention::Kept] {
+    let lock = LockRequest::new("a");
+    for lock in [
+        lock.clone().retention(Retention::Transient),
+        lock.retention(Retention::Kept),
+        LockRequest::shared("a"),
+    ] {
         for (warm, inside) in [(false, false), (true, false), (true, true)] {
-            let lock = LockRequest::new("a")
-                .retention(retention)
-                .wait(Wait::AtMost(limit));
-            let mut conn = database.connect();
-            if warm {
-                conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
-                    .expect("free");
-            }
-            let mut holder = database.connect();
-            // When the second returns, the table is locked.
-            Postgres::sql(&mut holder, "BEGIN");
-            Postgres::sql(
-                &mut holder,
-                "LOCK TABLE diesel_locks_objects IN ACCESS EXCLUSIVE MODE",
-            );
-            let (mut conn, _) = behaviour::locked_tables::lock_waits_and_tries_end::<Postgres>(
-                conn, &lock, limit, inside,
-            );
-            Postgres::sql(&mut holder, "ROLLBACK");
-            conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
-                .expect("free again");
+            waits_and_tries_end("diesel_locks_objects", &lock, warm, inside);
         }
     }
+}
+
+/// One that holds a lock does not look at the marks.
+#[test]
+fn readers_end_while_the_table_of_marks_is_locked() {
+    for warm in [false, true] {
+        waits_and_tries_end(
+            "diesel_locks_wanted",
+            &LockRequest::shared("a"),
+            warm,
+            false,
+        );
+    }
+}
+
+fn waits_and_tries_end(table: &str, lock: &LockRequest, warm: bool, inside: bool) {
+    let database = Arc::new(Postgres::new());
+    let limit = Duration::from_millis(300);
+    let lock = lock.clone().wait(Wait::AtMost(limit));
+    let mut conn = database.connect();
+    if warm {
+        conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
+            .expect("free");
+    }
+    let mut holder = database.connect();
+    // When the second returns, the table is locked.
+    Postgres::sql(&mut holder, "BEGIN");
+    let hold = format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
+    Postgres::sql(&mut holder, &hold);
+    let (mut conn, _) =
+        behaviour::locked_tables::lock_waits_and_tries_end::<Postgres>(conn, &lock, limit, inside);
+    Postgres::sql(&mut holder, "ROLLBACK");
+    conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
+        .expect("free again");
+}
+
+#[test]
+fn writer_of_a_pool_ends_while_the_table_of_marks_is_locked() {
+    let database = Arc::new(Postgres::new());
+    let mut holder = database.connect();
+    behaviour::locked_tables::writer_of_a_pool_ends(&database, |locked| {
+        let statement = if locked {
+            "BEGIN; LOCK TABLE diesel_locks_wanted IN ACCESS EXCLUSIVE MODE"
+        } else {
+            "ROLLBACK"
+        };
+        Postgres::sql(&mut holder, statement);
+    });
 }
 
 /// The other session waits for the table behind a reader.
