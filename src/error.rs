@@ -25,6 +25,8 @@ pub enum NameKind {
     Semaphore,
     /// The holder of a slot. May be empty.
     Holder,
+    /// The data of a holder. May be empty.
+    Data,
     /// A sequence.
     Sequence,
     /// The key of a sequence ([`Sequence::for_key`](crate::Sequence::for_key)).
@@ -34,7 +36,7 @@ pub enum NameKind {
 impl NameKind {
     /// Checks a name of this kind.
     pub(crate) fn check(self, text: &str) -> Result<(), InvalidName> {
-        if text.is_empty() && self != Self::Holder {
+        if text.is_empty() && !matches!(self, Self::Holder | Self::Data) {
             return Err(InvalidName::Empty { subject: self });
         }
         let (subject, chars) = (self, text.chars().count());
@@ -59,6 +61,7 @@ impl fmt::Display for NameKind {
         f.write_str(match self {
             Self::Semaphore => "the name of a semaphore",
             Self::Holder => "the text of a holder",
+            Self::Data => "the data of a holder",
             Self::Sequence => "the name of a sequence",
             Self::SequenceKey => "the key of a sequence",
         })

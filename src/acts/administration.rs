@@ -141,6 +141,7 @@ pub(crate) async fn list_held(
         // Without a token it was to a former holder.
         release_requested_at: (row.token.is_some() && row.release_requested_us > 0)
             .then(|| time(row.release_requested_us)),
+        data: row.data.filter(|_| row.token.is_some()),
     };
     Ok(rows.into_iter().map(info).collect())
 }

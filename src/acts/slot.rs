@@ -220,6 +220,24 @@ pub(crate) async fn request_release(
     Err(lost(&slot))
 }
 
+/// Not in a transaction, for the same reason.
+pub(crate) async fn set_data(
+    engine: &mut dyn Engine,
+    slot: &Slot,
+    data: &str,
+) -> Result<LeaseState, Error> {
+    NameKind::Semaphore.check(&slot.semaphore)?;
+    NameKind::Data.check(data)?;
+    let reason = "the lease could not be renewed until the end of the transaction";
+    outside(engine, "set_slot_data", reason)?;
+    for (expiry, state) in STATES {
+        if engine.set_data(slot, data, expiry).await? > 0 {
+            return Ok(state);
+        }
+    }
+    Err(lost(slot))
+}
+
 pub(crate) async fn release(engine: &mut dyn Engine, slot: &Slot) -> Result<LeaseState, Error> {
     NameKind::Semaphore.check(&slot.semaphore)?;
     assert_open_if_in_transaction(engine).await?;

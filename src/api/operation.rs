@@ -18,7 +18,7 @@
 /// | `purge_object_locks` | nothing; skips held rows | | | waits for other writers without limit |
 /// | `try_acquire_slot`, `try_with_slot` | no slot; it may be delayed: 30 ms if other sessions lock the free slots, 10 ms in a busy process, 2 s while slots are added or removed | about 2 s | `None` | a grant of `try_acquire_slot` waits for other writers up to SQLite's limit, then `LockTimeout` |
 /// | `acquire_slot`, `with_slot` | a slot | the argument `Wait`, and one more statement | `LockTimeout`; `Unavailable` with `Wait::No` | each attempt to lease a free slot waits for other writers up to SQLite's limit, even if `Wait` is shorter. The wait ends at its own limit |
-/// | `renew_slot`, `release_slot`, `request_release`, `force_release_all` for each slot | a transaction that has renewed, released or acquired this slot; on MySQL and MariaDB also one that has pinned it | the session's limit | `StatementTimeout` | waits for other writers up to SQLite's limit, then `LockTimeout` |
+/// | `renew_slot`, `release_slot`, `request_release`, `set_slot_data`, `force_release_all` for each slot | a transaction that has renewed, released or acquired this slot; on MySQL and MariaDB also one that has pinned it | the session's limit | `StatementTimeout` | waits for other writers up to SQLite's limit, then `LockTimeout` |
 /// | `pin_slot` | PostgreSQL: a transaction that acquired the slot after its lease had expired; MySQL, MariaDB: one that has renewed, released or acquired it | the session's limit | `StatementTimeout` | as `renew_slot` |
 /// | `register_semaphores`, `set_permits`, `purge_slots`, `raise_fences` | sessions that add or remove slots | the session's limit | `StatementTimeout` | as `renew_slot` |
 /// | `next_number`, `next_numbers` | the transaction that drew before from the same sequence; MySQL, MariaDB: the first draw of a process from a sequence also waits, up to 5 s, while another session waits for a new sequence | the session's limit | `StatementTimeout` | waits for any other writer up to `busy_timeout` (0 in Diesel) |
@@ -80,7 +80,7 @@ pub mod blocking {}
 /// | in the closure | rolled back. A statement that is running is cancelled; on SQLite the drop waits for its end |
 /// | at COMMIT | committed or rolled back, as a whole |
 /// | a lease (`try_acquire_slot`, `acquire_slot`, all of `SlotRenewer` and `SlotGuard`) | [released](#leases) |
-/// | `renew_slot`, `release_slot`, `request_release` | done or not done |
+/// | `renew_slot`, `release_slot`, `request_release`, `set_slot_data` | done or not done |
 /// | between two attempts (of `acquire_slot` or `with_slot`), before the first poll | nothing was started: the connection stays usable |
 ///
 /// The connection is not used again: bb8 and deadpool close it and open another. Without a pool, close it and open a new one. On

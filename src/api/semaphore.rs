@@ -187,6 +187,40 @@ pair! {
             |engine| unless_dropped!(engine, |engine| slots::release(engine, &slot))
         }
 
+        /// Sets the data of the slot's holder, which [`SlotInfo::data`] shows to others: an address, or how far the work is. Returns
+        /// whether the lease had expired.
+        ///
+        /// ```
+        /// # use diesel::prelude::*;
+        /// # use diesel_locks::prelude::*;
+        /// # use diesel_locks::{InspectExt, ListOptions};
+        /// # let mut conn = SqliteConnection::establish(":memory:")?;
+        /// # diesel_locks::migrate(&mut conn)?;
+        /// # let lease = LeaseOptions::new(std::time::Duration::from_secs(9));
+        /// let slot = conn.acquire_slot(&Semaphore::new("collate-logs", 10), lease, Wait::No)?;
+        /// conn.set_slot_data(&slot, "17 of 40 files")?;
+        /// let held = conn.held_slots(&ListOptions::new().name("collate-logs"))?;
+        /// assert_eq!(held[0].data.as_deref(), Some("17 of 40 files"));
+        /// # Ok::<(), Box<dyn std::error::Error>>(())
+        /// ```
+        ///
+        /// It replaces what this holder has set before, and has up to [`MAX_NAME_CHARS`](crate::limits::MAX_NAME_CHARS) (255)
+        /// characters without NUL. The next holder's is `None`. For the slot of a guard pass `guard.slot()`. What does not change goes
+        /// into [`LeaseOptions::holder`](crate::LeaseOptions::holder), at no cost.
+        ///
+        /// Succeeds as long as [`renew_slot`](Self::renew_slot) does. Fails in an open transaction, which would keep the lease from being
+        /// renewed.
+        ///
+        /// # Errors
+        ///
+        /// [`Error::SlotLost`] if the slot was released, or granted to another holder; [`Error::InvalidName`].
+        /// [Others](crate::Error#errors-by-method).
+        #[doc(alias("metadata", "value", "progress", "annotate"))]
+        fn set_slot_data(slot: &Slot, data: impl AsRef<str>) -> Result<LeaseState, Error> {
+            let data = data.as_ref().to_owned();
+            |engine| unless_dropped!(engine, |engine| slots::set_data(engine, slot, &data))
+        }
+
         /// Asks the holder of a slot, an entry of [`held_slots`](crate::InspectExt::held_slots), to release it. Returns whether its
         /// lease had expired. For an operator.
         ///

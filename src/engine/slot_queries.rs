@@ -246,6 +246,7 @@ pub(crate) fn list_held(limit: i64) -> _ {
                 slots::expires_us,
                 left,
                 slots::release_requested_us,
+                slots::data,
             ),
         ))
         .limit(limit)
@@ -303,7 +304,7 @@ where
             ", expires_us = "; {DB::NOW}; " + ", BigInt = &self.request.lease_us;
             ", hold_until_us = CASE WHEN ", BigInt = &self.request.min_hold_us; " > 0 THEN "; {DB::NOW};
             " ELSE 0 END + ", BigInt = &self.request.min_hold_us;
-            ", release_requested_us = 0";
+            ", release_requested_us = 0, data = NULL";
         );
         Ok(())
     }
@@ -344,6 +345,31 @@ impl<DB: Dialect> QueryFragment<DB> for RequestRelease {
         if DB::COUNTS_CHANGED_ROWS {
             push!(out; " + (release_requested_us = "; {DB::NOW}; ")");
         }
+        Ok(())
+    }
+}
+
+/// Sets the data of the holder. Counts each row, as [`Renew`]: MySQL sets the columns in this order.
+#[derive(Clone, Copy)]
+pub(crate) struct SetData<'a> {
+    pub(crate) data: Named<'a>,
+}
+
+impl QueryId for SetData<'_> {
+    type QueryId = SetData<'static>;
+    const HAS_STATIC_QUERY_ID: bool = true;
+}
+
+impl<DB: Dialect> QueryFragment<DB> for SetData<'_>
+where
+    str: ToSql<Text, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql(" SET ");
+        if DB::COUNTS_CHANGED_ROWS {
+            push!(out; "expires_us = expires_us + (data <=> ", Name = &self.data; "), ");
+        }
+        push!(out; "data = ", Name = &self.data);
         Ok(())
     }
 }

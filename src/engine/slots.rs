@@ -106,6 +106,7 @@ pub struct HeldRow {
     pub(crate) expires_us: i64,
     pub(crate) remaining_us: i64,
     pub(crate) release_requested_us: i64,
+    pub(crate) data: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, diesel::Queryable)]
@@ -194,6 +195,9 @@ pub trait SemaphoreBackend: Send {
 
     /// Marks the slot for its holder, which is to release it, if the token still matches; returns the number of rows updated.
     async fn request_release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error>;
+
+    /// Sets the data of the holder if the token still matches; returns the number of rows updated.
+    async fn set_data(&mut self, slot: &Slot, data: &str, expiry: Expiry) -> Result<usize, Error>;
 
     /// Releases the slot, or lets it expire after its minimum hold time, if the token still matches; returns the rows updated.
     async fn release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error>;

@@ -333,6 +333,7 @@ impl Dialect for Sqlite {
         "diesel_locks_slots.expires_us BIGINT",
         "diesel_locks_slots.hold_until_us BIGINT",
         "diesel_locks_slots.release_requested_us BIGINT",
+        "diesel_locks_slots.data TEXT",
         "diesel_locks_semaphores.name TEXT",
         "diesel_locks_semaphores.permits INTEGER",
         "diesel_locks_fences.id INTEGER",

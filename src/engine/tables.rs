@@ -76,6 +76,7 @@ diesel::table! {
         expires_us -> BigInt,
         hold_until_us -> BigInt,
         release_requested_us -> BigInt,
+        data -> Nullable<Name>,
     }
 }
 

@@ -276,6 +276,8 @@ pub struct SlotInfo {
     pub remaining: Duration,
     /// The time of the last [`request_release`](crate::SemaphoreExt::request_release) to this holder, if there was one.
     pub release_requested_at: Option<DateTime<Utc>>,
+    /// What this holder has set by [`set_slot_data`](crate::SemaphoreExt::set_slot_data).
+    pub data: Option<String>,
 }
 
 /// The first slot of a semaphore, as a timer reads it.

@@ -154,6 +154,7 @@ pub(crate) async fn locked_by_another<E: Engine>() {
         "pin_slot, waits",
         "force_release_all, waits",
         "request_release, waits",
+        "set_slot_data, waits",
     ] {
         let case = Case::<E>::new(name, Held::SlotRow);
         let slot = case.watch.with(|conn| {
@@ -170,6 +171,7 @@ pub(crate) async fn locked_by_another<E: Engine>() {
                 Box::pin(async move {
                     match name {
                         "request_release, waits" => conn.request_release(&held).await.map(drop),
+                        "set_slot_data, waits" => conn.set_slot_data(&slot, "data").await.map(drop),
                         "renew_slot, waits" => conn.renew_slot(&mut slot, HOUR).await.map(drop),
                         "release_slot, waits" => conn.release_slot(slot).await.map(drop),
                         "pin_slot, waits" => {

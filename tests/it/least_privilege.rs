@@ -48,6 +48,7 @@ fn everything<B: Backend>(url: &str, prepare: &str) -> Vec<Error> {
             for held in conn.held_slots(&ListOptions::new()).unwrap_or_default() {
                 note(conn.request_release(&held).map(drop));
             }
+            note(conn.set_slot_data(&slot, "data").map(drop));
             note(B::in_transaction(&mut conn, |conn| conn.pin_slot(&slot)));
             note(conn.release_slot(slot).map(drop));
         }

@@ -344,6 +344,7 @@ macro_rules! statement_tests {
                 },
                 release_requests::{
                     request_is_for_one_holder,
+                    data_is_of_one_holder,
                     guard_is_asked_to_release,
                 },
                 rows::{

@@ -14,6 +14,7 @@ CREATE TABLE IF NOT EXISTS diesel_locks_slots (
     expires_us BIGINT NOT NULL,      -- the end of the lease
     hold_until_us BIGINT NOT NULL,   -- a slot that is released earlier stays unavailable until this time; 0: none
     release_requested_us BIGINT NOT NULL DEFAULT 0,  -- when the holder was asked to release the slot; 0: it was not
+    data VARBINARY(1020),            -- what the holder has set, NULL at each grant
     -- NULL for the first 100 slots. For the two indexes below: MariaDB has no indexes on expressions, and its dumps of a
     -- MySQL that has generated columns can't be restored (error 3105).
     /*M!100100

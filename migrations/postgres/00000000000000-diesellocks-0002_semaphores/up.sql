@@ -12,6 +12,7 @@ CREATE TABLE diesel_locks_slots (
     expires_us BIGINT NOT NULL,      -- the end of the lease
     hold_until_us BIGINT NOT NULL,   -- a slot that is released earlier stays unavailable until this time; 0: none
     release_requested_us BIGINT NOT NULL DEFAULT 0,  -- when the holder was asked to release the slot; 0: it was not
+    data VARCHAR(1020),              -- what the holder has set, NULL at each grant
     -- A slot has one row. While a session has an old snapshot, the index also keeps the entries of all old versions of
     -- the row. The fence is in the key so that the newest version is the last entry of its number.
     PRIMARY KEY (name, number, fence)
@@ -259,7 +260,8 @@ BEGIN
             acquired_us = now_us,
             expires_us = now_us + lease_us,
             hold_until_us = CASE WHEN at_least_us > 0 THEN now_us + at_least_us ELSE 0 END,
-            release_requested_us = 0
+            release_requested_us = 0,
+            data = NULL
             WHERE ctid = row_at
             RETURNING fence INTO granted;
         IF NOT FOUND THEN

@@ -10,6 +10,7 @@ CREATE TABLE diesel_locks_slots (
     expires_us BIGINT NOT NULL,     -- the end of the lease
     hold_until_us BIGINT NOT NULL,  -- a slot that is released earlier stays unavailable until this time; 0: none
     release_requested_us BIGINT NOT NULL DEFAULT 0,  -- when the holder was asked to release the slot; 0: it was not
+    data TEXT,                      -- what the holder has set, NULL at each grant
     PRIMARY KEY (name, number)
 ) WITHOUT ROWID;
 

@@ -38,7 +38,7 @@ fn migrations_of_postgres_are_frozen() {
     let digests = [
         0x552b_28f0_e320_d321,
         0x09c9_e246_ffe6_6c13,
-        0x2fb3_02bc_0682_a490,
+        0xd8e3_f7e3_2bfd_caa9,
         0x65ac_86d9_4988_f53a,
         0x30ba_a652_4176_633c,
         0x0892_f63d_6746_e605,
@@ -52,7 +52,7 @@ fn migrations_of_mysql_are_frozen() {
     let digests = [
         0xadf0_ef2e_22c7_58a2,
         0xc9b4_5035_d9a2_022c,
-        0x5dcd_ee20_1941_3b5f,
+        0x781e_9110_509a_b801,
         0xfd4f_364d_12a2_bcf2,
         0xb483_600e_a3d3_ae53,
         0xdcbb_0684_53fd_ca16,
@@ -66,7 +66,7 @@ fn migrations_of_sqlite_are_frozen() {
     let digests = [
         0x2890_8d1a_3544_94ac,
         0x1942_e266_b347_4a3b,
-        0x8403_c96d_7d6d_3817,
+        0x5fdf_f4c0_f38e_fd02,
         0x7962_de26_fd68_cc8d,
         0x8064_7afb_d518_14de,
         0x0892_f63d_6746_e605,

@@ -51,6 +51,7 @@ impl Dialect for Mysql {
         "diesel_locks_slots.expires_us bigint",
         "diesel_locks_slots.hold_until_us bigint",
         "diesel_locks_slots.release_requested_us bigint",
+        "diesel_locks_slots.data varbinary(1020)",
         "diesel_locks_semaphores.name varbinary(1020)",
         "diesel_locks_semaphores.permits int",
         "diesel_locks_fences.id int",

@@ -26,7 +26,7 @@ use crate::engine::mysql::sql::{
     BEGIN, EVERY_ROW, IN_TRANSACTION, LIMIT_HINT, UNLESS_TABLE_LOCKED, WRITER_UNKNOWN, limit_hint,
 };
 use crate::engine::slot_queries::{
-    self, Key, Release, ReleaseUnused, Renew, RequestRelease, Unexpired, UpdateSlot,
+    self, Key, Release, ReleaseUnused, Renew, RequestRelease, SetData, Unexpired, UpdateSlot,
 };
 use crate::engine::slots::SemaphoreBackend;
 use crate::engine::slots::{
@@ -229,6 +229,11 @@ impl<C: Link<Db = Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
     async fn request_release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
         let is_first = expiry == Expiry::Unexpired;
         self.update(RequestRelease, slot, expiry, is_first).await
+    }
+
+    async fn set_data(&mut self, slot: &Slot, data: &str, expiry: Expiry) -> Result<usize, Error> {
+        let (data, is_first) = (Named(data), expiry == Expiry::Unexpired);
+        self.update(SetData { data }, slot, expiry, is_first).await
     }
 
     async fn release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {

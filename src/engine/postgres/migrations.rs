@@ -48,6 +48,7 @@ impl Dialect for Pg {
         "diesel_locks_slots.expires_us bigint",
         "diesel_locks_slots.hold_until_us bigint",
         "diesel_locks_slots.release_requested_us bigint",
+        "diesel_locks_slots.data character varying(1020)",
         "diesel_locks_semaphores.name character varying(1020)",
         "diesel_locks_semaphores.permits integer",
         "diesel_locks_permits(semaphore text) integer",

@@ -23,8 +23,8 @@ use crate::engine::postgres::{
     PostgresEngine, begin, is_own_lock_timeout, sql, unsuitable_isolation,
 };
 use crate::engine::slot_queries::{
-    self, FENCE_ROW_ID, Key, Release, ReleaseUnused, Renew, RequestRelease, Unexpired, UpdateSlot,
-    held_numbers, list_held, list_semaphores, update_slot,
+    self, FENCE_ROW_ID, Key, Release, ReleaseUnused, Renew, RequestRelease, SetData, Unexpired,
+    UpdateSlot, held_numbers, list_held, list_semaphores, update_slot,
 };
 use crate::engine::slots::SemaphoreBackend;
 use crate::engine::slots::{
@@ -184,6 +184,15 @@ impl<C: Link<Db = Pg>> SemaphoreBackend for PostgresEngine<'_, C> {
         let requested =
             autocommit_retry!(conn, update_slot(conn, RequestRelease, slot, expiry).await)?;
         ensure_changed(conn, slot, expiry, requested).await
+    }
+
+    async fn set_data(&mut self, slot: &Slot, data: &str, expiry: Expiry) -> Result<usize, Error> {
+        let (conn, data) = (&mut *self.0, Named(data));
+        let set = autocommit_retry!(
+            conn,
+            update_slot(conn, SetData { data }, slot, expiry).await
+        )?;
+        ensure_changed(conn, slot, expiry, set).await
     }
 
     async fn release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {

@@ -13,7 +13,7 @@ use diesel::sqlite::Sqlite;
 use crate::engine::dialect::{DbNow, Dialect, LeaseRemaining};
 use crate::engine::literal;
 use crate::engine::slot_queries::{
-    self, Key, Lease, Release, ReleaseUnused, Renew, RequestRelease, held_slots,
+    self, Key, Lease, Release, ReleaseUnused, Renew, RequestRelease, SetData, held_slots,
     insert_fence_floor, list_held, list_semaphores, registered, set_fence_floor, update_slot,
 };
 use crate::engine::slots::SemaphoreBackend;
@@ -201,6 +201,13 @@ impl<C: Link<Db = Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
     async fn request_release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
         write!(self.0, async {
             Ok(update_slot(self.0, RequestRelease, slot, expiry).await?)
+        })
+    }
+
+    async fn set_data(&mut self, slot: &Slot, data: &str, expiry: Expiry) -> Result<usize, Error> {
+        let data = Named(data);
+        write!(self.0, async {
+            Ok(update_slot(self.0, SetData { data }, slot, expiry).await?)
         })
     }
 

@@ -159,6 +159,14 @@ pub(crate) fn purge_and_migrate_need_to_be_outside_a_transaction<B: Backend>() {
             ..
         }
     ));
+    let error = conn.set_slot_data(&slot, "data").expect_err("in one");
+    assert!(matches!(
+        error,
+        Error::AlreadyInTransaction {
+            method: "set_slot_data",
+            ..
+        }
+    ));
     let error = conn.purge_object_locks().expect_err("in a transaction");
     assert!(matches!(
         error,

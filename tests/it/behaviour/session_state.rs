@@ -145,13 +145,17 @@ pub(crate) fn semaphores_keep_the_last_inserted_id<B: Backend>() {
         })
         .expect("free");
     }
-    let _slot = keeps_id::<B, _>(&mut conn, "acquire_slot", |conn| {
+    let slot = keeps_id::<B, _>(&mut conn, "acquire_slot", |conn| {
         conn.acquire_slot(&single_slot(), one_hour(), Wait::Forever)
     })
     .expect("free");
     let held = conn.held_slots(&slots_of(single_slot())).expect("rows");
     keeps_id::<B, _>(&mut conn, "request_release", |conn| {
         conn.request_release(&held[0])
+    })
+    .expect("held");
+    keeps_id::<B, _>(&mut conn, "set_slot_data", |conn| {
+        conn.set_slot_data(&slot, "data")
     })
     .expect("held");
     keeps_id::<B, _>(&mut conn, "force_release_all", |conn| {

@@ -53,6 +53,7 @@ fn sessions_without_autocommit_are_refused_leases() {
             refused(without.release_slot(slot.clone()));
             let held = conn.held_slots(&slots_of(semaphore)).expect("rows");
             refused(without.request_release(&held[0]));
+            refused(without.set_slot_data(&slot, "data"));
             refused(without.force_release_all(semaphore.name()));
             Mysql::sql(&mut without, "ROLLBACK");
             conn.release_slot(slot).expect("nothing has changed");

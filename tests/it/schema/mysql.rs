@@ -47,6 +47,8 @@ diesel::table! {
         expires_us -> Bigint,
         hold_until_us -> Bigint,
         release_requested_us -> Bigint,
+        #[max_length = 1020]
+        data -> Nullable<Varbinary>,
     }
 }
 

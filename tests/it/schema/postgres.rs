@@ -47,6 +47,8 @@ diesel::table! {
         expires_us -> Int8,
         hold_until_us -> Int8,
         release_requested_us -> Int8,
+        #[max_length = 1020]
+        data -> Nullable<Varchar>,
     }
 }
 

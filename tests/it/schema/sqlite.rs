@@ -40,6 +40,7 @@ diesel::table! {
         expires_us -> BigInt,
         hold_until_us -> BigInt,
         release_requested_us -> BigInt,
+        data -> Nullable<Text>,
     }
 }
 

@@ -1,11 +1,12 @@
-//! A holder is asked to release its slot, or hands it on; what it is called by default.
+//! A holder is asked to release its slot, or hands it on; what others read of it.
 
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use diesel_locks::limits::MAX_NAME_CHARS;
 use diesel_locks::prelude::*;
-use diesel_locks::{InspectExt, LeaseState, Slot, SlotInfo, SlotRenewer};
+use diesel_locks::{Error, InspectExt, LeaseState, Slot, SlotInfo, SlotRenewer};
 
 use super::guards::{RENEWS, await_renewal, count_statements, guarded, renewed, renewer};
 use super::{HOUR, acquire, expire_lease, one_hour, single_slot, slots_of};
@@ -71,6 +72,70 @@ pub(crate) fn request_is_for_one_holder<B: Backend>() {
             .expect_err("lost")
             .is_slot_lost()
     );
+}
+
+pub(crate) fn data_is_of_one_holder<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let one = single_slot();
+    let lease = one_hour().holder("node 1");
+    let slot = conn.acquire_slot(&one, lease, Wait::No).expect("free");
+    let before = held_slot::<B>(&mut conn, &one);
+    assert_eq!(before.data, None);
+    let longest = "\u{1f512}".repeat(MAX_NAME_CHARS);
+    // Also the same again, and what SQL would have to escape.
+    for data in ["17 of 40", "17 of 40", "", r"'\%\' \\ é", &longest, "last"] {
+        let state = conn.set_slot_data(&slot, data).expect("held");
+        assert_eq!(state, LeaseState::Unexpired);
+        let held = held_slot::<B>(&mut conn, &one);
+        assert_eq!(held.data.as_deref(), Some(data));
+        // It changes nothing else, but on MySQL a microsecond of the lease.
+        assert_eq!(
+            (held.holder, held.token, held.fence),
+            (before.holder.clone(), before.token, before.fence)
+        );
+        let later = (held.expires_at - before.expires_at).num_microseconds();
+        assert!((0..=1).contains(&later.expect("an hour")), "{later:?}");
+    }
+    for refused in [format!("{longest}!"), "\0".to_owned()] {
+        let error = conn.set_slot_data(&slot, &refused).expect_err("refused");
+        assert!(matches!(error, Error::InvalidName(_)), "{error:?}");
+        assert!(
+            error.to_string().contains("the data of a holder"),
+            "{error}"
+        );
+    }
+    assert_eq!(
+        held_slot::<B>(&mut conn, &one).data.as_deref(),
+        Some("last")
+    );
+    // Another statement keeps it.
+    let mut slot = slot;
+    conn.renew_slot(&mut slot, HOUR).expect("held");
+    conn.request_release(&before).expect("held");
+    assert_eq!(
+        held_slot::<B>(&mut conn, &one).data.as_deref(),
+        Some("last")
+    );
+    // Nobody else has the slot.
+    expire_lease::<B>(&mut conn, &slot);
+    let state = conn.set_slot_data(&slot, "late").expect("nobody else's");
+    assert_eq!(state, LeaseState::Expired);
+    let next = acquire::<B>(&mut conn, &one);
+    assert_eq!(held_slot::<B>(&mut conn, &one).data, None);
+    let lost = conn.set_slot_data(&slot, "stale").expect_err("another's");
+    assert!(lost.is_slot_lost());
+    assert_eq!(held_slot::<B>(&mut conn, &one).data, None);
+    conn.set_slot_data(&next, "next").expect("held");
+    conn.release_slot(&next).expect("held");
+    let lost = conn.set_slot_data(&next, "released").expect_err("released");
+    assert!(lost.is_slot_lost());
+    // A slot that is kept by its minimum hold time is nobody's.
+    let lease = one_hour().hold_at_least(HOUR);
+    let slot = conn.acquire_slot(&one, lease, Wait::No).expect("free");
+    conn.set_slot_data(&slot, "done").expect("held");
+    conn.release_slot(slot).expect("held");
+    assert_eq!(held_slot::<B>(&mut conn, &one).data, None);
 }
 
 /// A slot that was released before the end of its minimum hold time has no holder that could be asked.

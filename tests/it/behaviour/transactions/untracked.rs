@@ -137,6 +137,9 @@ pub(crate) fn leases_in_an_untracked_transaction_are_refused<B: Backend>() {
         in_one("request_release", &mut |conn| {
             conn.request_release(&held[0]).map(drop)
         });
+        in_one("set_slot_data", &mut |conn| {
+            conn.set_slot_data(&slot, "data").map(drop)
+        });
         in_one("release_slot", &mut |conn| {
             conn.release_slot(slot.clone()).map(|_| ())
         });
