@@ -133,7 +133,7 @@ fn tables_that_can_only_be_read_are_an_error() {
         assert_protected(conn.register_semaphores([semaphore("new")]), "fences");
         let held = conn.held_slots(&slots_of("held")).expect("slots");
         assert_protected(conn.request_release(&held[0]), "slots");
-        assert_protected(conn.set_slot_data(&slot, "data"), "slots");
+        assert_protected(conn.set_slot_data(slot, "data"), "slots");
         assert_protected(conn.force_release_all("held"), "slots");
         assert_protected(conn.purge_slots(Duration::ZERO), "fences");
         assert_protected(conn.raise_fences(MINUTE), "fences");
