@@ -160,7 +160,7 @@ fn client_libraries() -> Result<Outcome> {
 }
 
 /// With the comments of the library at most 75,000.
-const DOCUMENT_WORDS: usize = 28_200;
+const DOCUMENT_WORDS: usize = 28_250;
 
 /// The documents name files and tests that exist, and are short.
 fn documents() -> Result<Outcome> {

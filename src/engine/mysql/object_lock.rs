@@ -1,6 +1,7 @@
 //! Acquires object locks. Free objects are locked by one message of `object_lock_sql`; otherwise row by row here: locks the row
 //! of an id, or inserts it under the named lock under which one session at a time does so. On Galera see `galera`.
 
+mod marks;
 mod named_lock;
 
 use std::mem;
@@ -15,8 +16,8 @@ use crate::engine::mysql::execute::MysqlError;
 use crate::engine::mysql::galera::MAX_CONFLICTS;
 use crate::engine::mysql::object_lock_sql::{self as sql, LOCK_BATCH, Probe};
 use crate::engine::mysql::session::untracked;
-use crate::engine::mysql::sql::{BEGIN, ROLLBACK, Session, SessionLevel};
-use crate::engine::tables::{MAX_CREATIONS, Named, OBJECTS, WANTED_US, protected};
+use crate::engine::mysql::sql::{BEGIN, Session, SessionLevel};
+use crate::engine::tables::{MAX_CREATIONS, Named, OBJECTS, protected};
 use crate::error::classify::{ErrorClass, classify};
 use crate::link::{Link, depth};
 use crate::rt::{self, backoff, caught};
@@ -31,7 +32,8 @@ pub(crate) const MIN_LIMIT_MS: i32 = 10;
 /// MySQL it waits while another session changes users or privileges. Far more than it takes on a busy server.
 const GRACE_MS: i32 = 200;
 
-const PROBE_BATCH: usize = 1000;
+/// From 1000 on MariaDB makes a list a derived table (`in_predicate_conversion_threshold`), and may read the rows by another plan.
+const PROBE_BATCH: usize = 900;
 
 /// The pause before a statement is sent again that the server has ended without waiting: MariaDB with
 /// `innodb_lock_wait_timeout = 0` or `lock_wait_timeout = 0`. Half of it at least.
@@ -142,26 +144,6 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         }
     }
 
-    /// Begins a transaction, unless another session wants the exclusive lock of an object whose shared lock is requested, or
-    /// has locked the table of marks.
-    async fn begin_unless_wanted(&mut self, request: &Request) -> Result<bool, Error> {
-        if request.shared.is_empty() {
-            self.begin_by(&BEGIN).await?;
-            return Ok(true);
-        }
-        let message = sql::begin_unless_wanted(&request.shared);
-        let begun = caught(self.0.begin(&message)).await;
-        let Err(error) = depth::break_if_panicked(self.0.status(), begun) else {
-            return Ok(true);
-        };
-        let failure = self.with_errno(untracked(error)?).await;
-        self.restore_by_text(&ROLLBACK).await?;
-        if failure.number == Some(sql::MANY_ROWS) || failure.is_end_of_wait() {
-            return Ok(false);
-        }
-        Err(failure.into())
-    }
-
     /// Starts the transaction and acquires the locks in one message. Returns `None`, with no transaction open, when that
     /// failed: then the caller acquires the locks one by one, which waits or returns the error. A request that does not wait
     /// is answered at once when another transaction holds a row.
@@ -178,24 +160,6 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
             ErrorClass::LockTimeout | ErrorClass::LockNotAvailable
         );
         Ok((held && request.wait == Wait::No).then_some(LockOutcome::Unavailable))
-    }
-
-    /// Has readers that come now wait until another attempt of this request, if readers alone hold what it wants. Has no effect
-    /// after a deadlock and if another session has locked a table, as the next attempt repeats it.
-    pub(crate) async fn want_on_server(&mut self, request: &Request) -> Result<(), Error> {
-        if request.ids.len() > PROBE_BATCH {
-            return Ok(());
-        }
-        let marked = caught(self.0.batch(&sql::want(request, WANTED_US))).await;
-        let Err(error) = depth::break_if_panicked(self.0.status(), marked) else {
-            return Ok(());
-        };
-        let failure = self.with_errno(untracked(error)?).await;
-        self.restore_by_text(&ROLLBACK).await?;
-        if failure.is_end_of_wait() || failure.is_retryable() {
-            return Ok(());
-        }
-        Err(failure.into())
     }
 
     pub(crate) async fn lock_on_server(&mut self, request: &Request) -> Result<LockOutcome, Error> {
@@ -338,10 +302,12 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
     }
 
     async fn exists(&mut self, id: &ObjectId) -> Result<bool, AcquireError> {
+        let request = self.request;
         loop {
+            let waits = request.remaining_millis() != Some(0);
             let limit = self
                 .limit()
-                .or((self.request.wait == Wait::No).then_some(GRACE_MS));
+                .or((request.wait == Wait::No).then_some(GRACE_MS));
             let row = sql::row(Named(id.as_str()));
             let (row, took) = self
                 .engine
@@ -349,10 +315,7 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
                 .await;
             match row {
                 Ok(row) => return Ok(row.is_some()),
-                Err(failure) => {
-                    let time_is_up = self.request.remaining_millis() == Some(0);
-                    self.after_wait(failure, time_is_up, took).await?;
-                }
+                Err(failure) => self.after_query(failure, waits, limit, took).await?,
             }
         }
     }
@@ -406,18 +369,28 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
                     or_failed(self.engine.ensure_one_writer(unknown == 1).await)?;
                     return Ok(Some(session));
                 }
-                // MySQL also reports a missing privilege when the time is up while the statement waits for another session
-                // that changes privileges.
-                Err(failure)
-                    if matches!(failure.class, ErrorClass::InsufficientPrivilege(_))
-                        && limit.is_some_and(|limit| took >= millis(limit)) =>
-                {
-                    if !waits {
-                        return Err(AcquireError::Failed(request.timed_out(Some(failure.error))));
-                    }
-                }
-                Err(failure) => self.after_wait(failure, !waits, took).await?,
+                Err(failure) => self.after_query(failure, waits, limit, took).await?,
             }
+        }
+    }
+
+    /// [`after_wait`](Self::after_wait) of a query with this time limit, that of the request if it `waits`.
+    async fn after_query(
+        &mut self,
+        failure: MysqlError,
+        waits: bool,
+        limit: Option<i32>,
+        took: Duration,
+    ) -> Result<(), AcquireError> {
+        let request = self.request;
+        if failure.is_end_of_wait() || !limit.is_some_and(|limit| is_end_of(&failure, limit, took))
+        {
+            return self.after_wait(failure, !waits, took).await;
+        }
+        match request.wait {
+            Wait::No => Err(AcquireError::Unavailable { timed_out: false }),
+            _ if waits => Ok(()),
+            _ => Err(AcquireError::Failed(request.timed_out(Some(failure.error)))),
         }
     }
 
@@ -499,6 +472,13 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
             }
         }
     }
+}
+
+/// Whether a statement that took so long was ended by its limit of so many milliseconds, or a lock ended it. MySQL also reports a
+/// missing privilege when the time is up while the statement waits for another session that changes privileges.
+fn is_end_of(failure: &MysqlError, limit: i32, took: Duration) -> bool {
+    let is_denied = matches!(failure.class, ErrorClass::InsufficientPrivilege(_));
+    failure.is_end_of_wait() || (is_denied && took >= millis(limit))
 }
 
 fn millis(millis: i32) -> Duration {

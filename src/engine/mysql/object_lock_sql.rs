@@ -9,7 +9,7 @@ use diesel::prelude::{ExpressionMethods, QueryDsl};
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable};
 
-use crate::engine::dialect::Dialect;
+use crate::engine::dialect::{DbNow, Dialect};
 use crate::engine::literal;
 use crate::engine::mysql::sql::{
     ANY_JOIN, ANY_JOIN_HINT, ANY_SIZE, ANY_SIZE_HINT, BEGIN, BEGIN_AT_LEVEL, COMMIT,
@@ -18,6 +18,7 @@ use crate::engine::mysql::sql::{
 };
 use crate::engine::tables::Named;
 use crate::engine::tables::diesel_locks_objects::{self, dsl};
+use crate::engine::tables::diesel_locks_wanted as wanted;
 use crate::link::raw_sql::{push, statement};
 use crate::values::lock_request::Request;
 use crate::{ObjectId, Wait};
@@ -74,6 +75,16 @@ pub(crate) fn begin_unless_wanted(shared: &[ObjectId]) -> String {
     )
 }
 
+/// How many of the objects another session wants exclusively.
+#[auto_type]
+pub(crate) fn count_wanted<'a>(ids: &'a [Named<'a>]) -> _ {
+    let now: DbNow = DbNow {};
+    wanted::table
+        .filter(wanted::id.eq_any(ids))
+        .filter(wanted::until_us.gt(now))
+        .count()
+}
+
 /// The number of the error of a subquery with two rows.
 pub(crate) const MANY_ROWS: i64 = 1242;
 
@@ -93,8 +104,9 @@ pub(crate) fn want(request: &Request, micros: i64) -> String {
     let shareable = count("shareable", &all, [IN_SHARE_MODE, " SKIP LOCKED"]);
     let every = count("every", &all, ["", ""]);
     format!(
-        // The table of marks first, as the statement that writes to it locks it.
-        "{}; {UNLESS_TABLE_LOCKED}SELECT {LIMIT_HINT}1 FROM diesel_locks_wanted WHERE FALSE FOR UPDATE\
+        // The marks first, as the statement that writes them locks them and their table.
+        "{}; {UNLESS_TABLE_LOCKED}SELECT {LIMIT_HINT}COUNT(*) FROM diesel_locks_wanted FORCE INDEX (PRIMARY) \
+         WHERE id IN ({exclusive}, x'00') FOR UPDATE NOWAIT\
          {free}{objects}{shareable}{every}; {ANY_SIZE}REPLACE INTO diesel_locks_wanted (id, until_us) SELECT {ANY_SIZE_HINT}id, {} + {micros} \
          FROM diesel_locks_objects FORCE INDEX (PRIMARY) WHERE id IN ({exclusive}) \
          AND @diesel_locks_free < @diesel_locks_objects AND @diesel_locks_shareable = @diesel_locks_every; {}",

@@ -12,7 +12,7 @@ use diesel_locks::{Error, LockOutcome, SlotRenewer, StopToken};
 
 use super::pool_waits::locks;
 use crate::support::Backend;
-use crate::support::threads::{Holder, LONG, result_of, spawn};
+use crate::support::threads::{HeldLock, Holder, LONG, result_of, spawn};
 
 /// Waits for the locks of a request, whose limit is `limit`, and then tries them, in a transaction if `inside` is set. The
 /// wait times out, not before its limit, and the try is refused. Returns how long the wait took.
@@ -59,10 +59,14 @@ pub(crate) fn lock_waits_and_tries_end<B: Backend>(
     (conn, took)
 }
 
-/// A writer that waits on a pool for another, while `lock` has the table of marks locked, times out. When it has waited for 0.1 s,
-/// it marks what it wants if only readers hold it. A reader would have read the table in its transaction.
-pub(crate) fn writer_of_a_pool_ends<B: Backend>(database: &Arc<B>, mut lock: impl FnMut(bool)) {
-    let holder = Holder::acquire(database, "a");
+/// A writer that waits on a pool for this holder, while `lock` has the table of marks locked, or its mark, times out. When it has
+/// waited for 0.1 s, it marks what it wants if only readers hold it.
+pub(crate) fn writer_of_a_pool_ends<B: Backend>(
+    database: &Arc<B>,
+    holder: impl Into<HeldLock>,
+    mut lock: impl FnMut(bool),
+) {
+    let holder = Holder::acquire(database, holder);
     lock(true);
     let writer = {
         let pool = locks(&**database, 1);

@@ -200,6 +200,10 @@ fn what_changes_no_row_is_not_lost() {
                 let requested = conn.request_release(&held).await;
                 assert_eq!(requested.expect("held"), LeaseState::Unexpired);
             }
+            for _ in 0..3 {
+                let set = conn.set_slot_data(&slot, "the same").await;
+                assert_eq!(set.expect("held"), LeaseState::Unexpired);
+            }
             let goes_on = conn.batch_execute("SET timestamp = DEFAULT");
             goes_on.await.expect("the clock goes on");
             let released = conn.release_slot(slot).await;

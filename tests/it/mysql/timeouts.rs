@@ -69,15 +69,31 @@ fn waits_and_tries_end_in(hold: &str, lock: &LockRequest, warm: bool, inside: bo
 }
 
 #[test]
-fn writer_of_a_pool_ends_while_the_table_of_marks_is_locked() {
+fn writer_of_a_pool_ends_while_marks_are_locked() {
     let database = Arc::new(Mysql::new());
     let mut holder = database.connect();
-    for hold in [
-        "LOCK TABLES diesel_locks_wanted WRITE",
-        "FLUSH TABLES diesel_locks_wanted WITH READ LOCK",
+    // Not for a reader: it has read the table in its transaction.
+    let (writer, reader) = (LockRequest::new("a"), LockRequest::shared("a"));
+    for (held, hold, end) in [
+        (
+            &writer,
+            "LOCK TABLES diesel_locks_wanted WRITE",
+            "UNLOCK TABLES",
+        ),
+        (
+            &writer,
+            "FLUSH TABLES diesel_locks_wanted WITH READ LOCK",
+            "UNLOCK TABLES",
+        ),
+        (
+            &reader,
+            "REPLACE INTO diesel_locks_wanted VALUES ('a', 0); BEGIN; \
+             SELECT id FROM diesel_locks_wanted WHERE id = 'a' FOR UPDATE",
+            "ROLLBACK",
+        ),
     ] {
-        behaviour::locked_tables::writer_of_a_pool_ends(&database, |locked| {
-            let statement = if locked { hold } else { "UNLOCK TABLES" };
+        behaviour::locked_tables::writer_of_a_pool_ends(&database, held.clone(), |locked| {
+            let statement = if locked { hold } else { end };
             holder.batch_execute(statement).expect(statement);
         });
     }

@@ -69,7 +69,7 @@ fn waits_and_tries_end(table: &str, lock: &LockRequest, warm: bool, inside: bool
 fn writer_of_a_pool_ends_while_the_table_of_marks_is_locked() {
     let database = Arc::new(Postgres::new());
     let mut holder = database.connect();
-    behaviour::locked_tables::writer_of_a_pool_ends(&database, |locked| {
+    behaviour::locked_tables::writer_of_a_pool_ends(&database, "a", |locked| {
         let statement = if locked {
             "BEGIN; LOCK TABLE diesel_locks_wanted IN ACCESS EXCLUSIVE MODE"
         } else {
