@@ -59,6 +59,34 @@ pub(crate) fn lock_waits_and_tries_end<B: Backend>(
     (conn, took)
 }
 
+/// [`lock_waits_and_tries_end`] while another session has a table locked, by the statement `hold` until `end`; on a connection that has
+/// acquired the locks before if it is `warm`, and after `set_up`. Afterwards they are free.
+pub(crate) fn waits_and_tries_end<B: Backend>(
+    [hold, end]: [&str; 2],
+    lock: &LockRequest,
+    (warm, inside): (bool, bool),
+    set_up: fn(&mut B::Conn),
+) {
+    let database = Arc::new(B::new());
+    let limit = Duration::from_millis(300);
+    let lock = lock.clone().wait(Wait::AtMost(limit));
+    let mut conn = database.connect();
+    let acquire = |conn: &mut B::Conn| conn.with_object_lock(&lock, |_| Ok::<_, Error>(()));
+    if warm {
+        acquire(&mut conn).expect("free");
+    }
+    let mut holder = database.connect();
+    // When it returns, the table is locked.
+    B::sql(&mut holder, hold);
+    set_up(&mut conn);
+    let (mut conn, took) = lock_waits_and_tries_end::<B>(conn, &lock, limit, inside);
+    // A wait without end is detected by `result_of`. This is more than is promised: the machine may be busy.
+    let most = limit + Duration::from_secs(15);
+    assert!(took <= most, "{took:?} is too late: {hold}, {lock:?}");
+    B::sql(&mut holder, end);
+    acquire(&mut conn).expect("free again");
+}
+
 /// A writer that waits on a pool for this holder, while `lock` has the table of marks locked, or its mark, times out. When it has
 /// waited for 0.1 s, it marks what it wants if only readers hold it.
 pub(crate) fn writer_of_a_pool_ends<B: Backend>(

@@ -35,37 +35,22 @@ fn waits_and_tries_end_while_the_table_is_locked() {
 fn readers_end_while_the_table_of_marks_is_locked() {
     let lock = "LOCK TABLES diesel_locks_wanted WRITE";
     for warm in [false, true] {
-        waits_and_tries_end_in(lock, &LockRequest::shared("a"), warm, false);
+        waits_and_tries_end_in(lock, &LockRequest::shared("a"), (warm, false));
     }
 }
 
 fn waits_and_tries_end(hold: &str, lock: &LockRequest) {
-    for (warm, inside) in [(false, false), (true, false), (true, true)] {
-        waits_and_tries_end_in(hold, lock, warm, inside);
+    for kind in [(false, false), (true, false), (true, true)] {
+        waits_and_tries_end_in(hold, lock, kind);
     }
 }
 
-fn waits_and_tries_end_in(hold: &str, lock: &LockRequest, warm: bool, inside: bool) {
-    let database = Arc::new(Mysql::new());
-    let limit = Duration::from_millis(300);
-    let lock = lock.clone().wait(Wait::AtMost(limit));
-    let mut conn = database.connect();
-    if warm {
-        conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
-            .expect("free");
-    }
-    let mut holder = database.connect();
-    // When it returns, the table is locked.
-    holder.batch_execute(hold).expect(hold);
-    Mysql::set_session_limits(&mut conn);
-    let (mut conn, took) =
-        behaviour::locked_tables::lock_waits_and_tries_end::<Mysql>(conn, &lock, limit, inside);
-    // A wait without end is detected by `result_of`. This is more than is promised: the machine may be busy.
-    let most = limit + Duration::from_secs(15);
-    assert!(took <= most, "{took:?} is too late: {hold}, {lock:?}");
-    holder.batch_execute("UNLOCK TABLES").expect("unlock");
-    conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
-        .expect("free again");
+fn waits_and_tries_end_in(hold: &str, lock: &LockRequest, kind: (bool, bool)) {
+    let (body, set_up) = (
+        behaviour::locked_tables::waits_and_tries_end::<Mysql>,
+        Mysql::set_session_limits,
+    );
+    body([hold, "UNLOCK TABLES"], lock, kind, set_up);
 }
 
 #[test]

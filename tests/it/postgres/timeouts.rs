@@ -25,8 +25,8 @@ fn waits_and_tries_end_while_the_table_is_locked() {
         lock.retention(Retention::Kept),
         LockRequest::shared("a"),
     ] {
-        for (warm, inside) in [(false, false), (true, false), (true, true)] {
-            waits_and_tries_end("diesel_locks_objects", &lock, warm, inside);
+        for kind in [(false, false), (true, false), (true, true)] {
+            waits_and_tries_end("diesel_locks_objects", &lock, kind);
         }
     }
 }
@@ -35,34 +35,15 @@ fn waits_and_tries_end_while_the_table_is_locked() {
 #[test]
 fn readers_end_while_the_table_of_marks_is_locked() {
     for warm in [false, true] {
-        waits_and_tries_end(
-            "diesel_locks_wanted",
-            &LockRequest::shared("a"),
-            warm,
-            false,
-        );
+        let shared = LockRequest::shared("a");
+        waits_and_tries_end("diesel_locks_wanted", &shared, (warm, false));
     }
 }
 
-fn waits_and_tries_end(table: &str, lock: &LockRequest, warm: bool, inside: bool) {
-    let database = Arc::new(Postgres::new());
-    let limit = Duration::from_millis(300);
-    let lock = lock.clone().wait(Wait::AtMost(limit));
-    let mut conn = database.connect();
-    if warm {
-        conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
-            .expect("free");
-    }
-    let mut holder = database.connect();
-    // When the second returns, the table is locked.
-    Postgres::sql(&mut holder, "BEGIN");
-    let hold = format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
-    Postgres::sql(&mut holder, &hold);
-    let (mut conn, _) =
-        behaviour::locked_tables::lock_waits_and_tries_end::<Postgres>(conn, &lock, limit, inside);
-    Postgres::sql(&mut holder, "ROLLBACK");
-    conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
-        .expect("free again");
+fn waits_and_tries_end(table: &str, lock: &LockRequest, kind: (bool, bool)) {
+    let hold = format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
+    let body = behaviour::locked_tables::waits_and_tries_end::<Postgres>;
+    body([&hold, "ROLLBACK"], lock, kind, |_| ());
 }
 
 #[test]
