@@ -76,14 +76,14 @@ pub(crate) fn waits_and_tries_end<B: Backend>(
         acquire(&mut conn).expect("free");
     }
     let mut holder = database.connect();
-    // When it returns, the table is locked.
-    B::sql(&mut holder, hold);
+    // When it returns, the table is locked. MySQL 9 does not prepare LOCK TABLES.
+    holder.batch_execute(hold).expect(hold);
     set_up(&mut conn);
     let (mut conn, took) = lock_waits_and_tries_end::<B>(conn, &lock, limit, inside);
     // A wait without end is detected by `result_of`. This is more than is promised: the machine may be busy.
     let most = limit + Duration::from_secs(15);
     assert!(took <= most, "{took:?} is too late: {hold}, {lock:?}");
-    B::sql(&mut holder, end);
+    holder.batch_execute(end).expect(end);
     acquire(&mut conn).expect("free again");
 }
 
