@@ -15,6 +15,8 @@ mod design;
 mod guards;
 #[allow(dead_code, unused_imports, reason = "parts of other benchmarks")]
 mod harness;
+#[path = "semaphores/several.rs"]
+mod several;
 #[path = "semaphores/tables.rs"]
 mod tables;
 
@@ -48,6 +50,8 @@ enum Part {
     Growth,
     /// One permit, 16 connections that wait for it.
     Waiting,
+    /// 4 of 8 permits at once, beside 10 connections that request one, for 10 s.
+    Several,
     /// 1,000 slots held by guards for a minute: statements and processor time (Linux).
     Guards,
 }
@@ -97,6 +101,9 @@ impl Benchmark for Options {
         }
         if options.has(Part::Waiting) {
             alone::waiting::<C>(Duration::from_secs(options.quick_or(2, 20)), report)?;
+        }
+        if options.has(Part::Several) {
+            several::measure::<C>(Duration::from_secs(options.quick_or(1, 10)), report)?;
         }
         if options.has(Part::Guards) {
             guards::measure::<C>(Duration::from_secs(options.quick_or(1, 60)), report)?;

@@ -6,6 +6,7 @@ pub mod closures;
 pub(crate) mod events;
 pub(crate) mod object_lock;
 pub(crate) mod retries;
+pub(crate) mod several;
 pub(crate) mod slot;
 pub(crate) mod slot_attempts;
 pub(crate) mod slot_queue;

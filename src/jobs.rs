@@ -9,6 +9,7 @@ pub(crate) mod timer;
 
 use std::time::{Duration, Instant};
 
+use crate::acts::several::Several;
 use crate::acts::slot_queue::POLL_INTERVAL;
 use crate::jobs::guard::{Held, ReleaseKind};
 use crate::rt::backoff;
@@ -38,6 +39,7 @@ impl<'a, P: Pool> Participant<'a, P> {
     ) -> Result<Self, Error> {
         semaphore.validate()?;
         lease.check()?;
+        Several::leased(semaphore, lease)?;
         renewer.check_interval()?;
         Ok(Self {
             renewer: renewer.clone(),

@@ -12,6 +12,7 @@
 //! | one server leads, and another one takes over when it dies | `SlotRenewer::run_as_leader` |
 //! | a job that is due once per minute, hour or day, or by a cron expression, on one of all servers | `SlotRenewer::run_on_timer`; with a timer of the application [`LeaseOptions::hold_at_least`] |
 //! | at most N short transactions at a time | [`with_slot`] |
+//! | work that needs several permits at once, all or none | [`LeaseOptions::permits`], [`with_slots`] |
 //! | numbers without gaps: invoices, passes of a meeting | [`next_number`] in the transaction that uses the number |
 //! | see who holds a lock or a slot, and who waits | [`InspectExt`] |
 //! | a transaction that deadlocks or fails to serialize | [`run_transaction`] with a [`RetryPolicy`], with locks by [`LockRequest::retry`]; of a `LockPool` also after a lost connection |
@@ -81,7 +82,7 @@
 //! | object lock | [`with_object_lock`], [`lock_object`]; without a wait [`try_with_object_lock`], [`try_lock_object`] | `LockPool::with_object_lock`, `try_with_object_lock` |
 //! | leased slot | [`acquire_slot`], [`try_acquire_slot`]: a [`Slot`] | `SlotRenewer::acquire`, `try_acquire`: a `SlotGuard`; `try_run`: a closure |
 //! | leader; job on a timer | | `SlotRenewer::run_as_leader`, `run_on_timer` |
-//! | slot of a transaction | [`with_slot`], [`try_with_slot`] | `LockPool::with_slot`, `try_with_slot` |
+//! | slot of a transaction | [`with_slot`], [`try_with_slot`], [`with_slots`] | `LockPool::with_slot`, `try_with_slot`, `with_slots` |
 //! | number | [`next_number`] | |
 //!
 //! - Connections have the methods by the traits [`ObjectLockExt`], [`SemaphoreExt`], [`SequenceExt`], [`TransactionExt`], and for
@@ -99,7 +100,7 @@
 //!
 //! # In tests
 //!
-//! In the transaction that Diesel's `begin_test_transaction` opens, `run_transaction`, [`migrate`], `raise_fences` and the methods
+//! In the transaction that Diesel's `begin_test_transaction` opens, `run_transaction`, requests for several permits, [`migrate`], `raise_fences` and the methods
 //! that purge or register return [`Error::AlreadyInTransaction`], and the first use of a semaphore [`Error::NotRegistered`]:
 //! migrate and register before it begins. On MySQL and MariaDB, at their default isolation level, locks and slots return
 //! [`Error::UnsuitableIsolation`]: set the session to READ COMMITTED first, or give each test its own database.
@@ -159,6 +160,7 @@
 //! [`try_with_object_lock`]: ObjectLockExt::try_with_object_lock
 //! [`try_with_slot`]: SemaphoreExt::try_with_slot
 //! [`with_slot`]: SemaphoreExt::with_slot
+//! [`with_slots`]: SemaphoreExt::with_slots
 //! [`try_acquire_slot`]: SemaphoreExt::try_acquire_slot
 //! [`acquire_slot`]: SemaphoreExt::acquire_slot
 //! [`next_number`]: SequenceExt::next_number

@@ -42,8 +42,8 @@ impl Used for dyn Engine + '_ {
 pub(crate) struct CancelGuard<'c, U: Used + ?Sized> {
     used: &'c mut U,
     depth: u32,
-    /// A lease that may be committed.
-    lease: Option<(&'c str, Uuid)>,
+    /// The semaphore and the tokens of leases that may be committed.
+    leases: Option<(&'c str, Vec<Uuid>)>,
     finished: bool,
 }
 
@@ -54,7 +54,7 @@ impl<'c, U: Used + ?Sized> CancelGuard<'c, U> {
         Ok(Self {
             used,
             depth,
-            lease: None,
+            leases: None,
             finished: false,
         })
     }
@@ -71,14 +71,14 @@ impl<'c, U: Used + ?Sized> CancelGuard<'c, U> {
         drop(Self {
             used,
             depth,
-            lease: None,
+            leases: None,
             finished: false,
         });
     }
 
-    /// Has a slot released that may have been acquired with this token when the future is dropped.
-    pub(crate) fn release_slot_of(&mut self, semaphore: &'c str, token: Uuid) {
-        self.lease = Some((semaphore, token));
+    /// Has slots released that may have been acquired with these tokens when the future is dropped.
+    pub(crate) fn release_slots_of(&mut self, semaphore: &'c str, tokens: Vec<Uuid>) {
+        self.leases = Some((semaphore, tokens));
     }
 
     /// The method has ended, and with it all that it has started, also if it has panicked.
@@ -87,7 +87,7 @@ impl<'c, U: Used + ?Sized> CancelGuard<'c, U> {
             Ok(_) => true,
             // A lease may have been committed before the panic.
             Err(_) => {
-                self.lease.is_none()
+                self.leases.is_none()
                     && self
                         .used
                         .with_engine(|engine| depth::counted(engine.status()))
@@ -118,14 +118,17 @@ impl<U: Used + ?Sized> Drop for CancelGuard<'_, U> {
             return;
         }
         let Self {
-            used, depth, lease, ..
+            used,
+            depth,
+            leases,
+            ..
         } = self;
         // The application's instrumentation sees what is sent, and may panic. A panic here could end the process.
         let abandoned = catch_unwind(AssertUnwindSafe(|| {
             used.with_engine(|engine| {
-                let undo = lease.map(|(semaphore, token)| {
-                    engine.release_unused_statement(semaphore, token.as_bytes())
-                });
+                let undo = leases
+                    .as_ref()
+                    .map(|(semaphore, tokens)| engine.release_unused_statement(semaphore, tokens));
                 engine.abandon(*depth, undo.as_deref());
             })
         }));

@@ -6,20 +6,23 @@ use uuid::Uuid;
 
 use crate::acts::cancel_guard::CancelGuard;
 use crate::acts::closures::Work;
-use crate::acts::events::SlotRequest;
+use crate::acts::events::{SlotRequest, record_slot_released};
+use crate::acts::several::Several;
 use crate::acts::slot_attempts::{NO_WAIT, RetryBudget, acquire, begin_with_slot};
-use crate::acts::slot_queue::{self, NotifyOnDrop, Pace, poll_until, wait_for_turn};
+use crate::acts::slot_queue::{
+    self, NotifyOnDrop, Pace, max_concurrent, poll_until, wait_for_turn,
+};
 use crate::acts::transaction::{
     assert_in_transaction, assert_open_if_in_transaction, commit_or_rollback, outside,
     roll_back_stopped,
 };
 use crate::acts::waiting::{Answer, Waiting};
-use crate::engine::slots::Expiry;
+use crate::engine::slots::{Expiry, ReleaseKind};
 use crate::engine::{Engine, HasEngine};
 use crate::error::NameKind;
 use crate::link::depth::depth;
 use crate::rt::caught;
-use crate::values::lease;
+use crate::values::lease::{self, RenewalRequest};
 use crate::{Error, LeaseOptions, LeaseState, Semaphore, Slot, SlotInfo, Wait};
 
 /// Leases a slot to this token without waiting; `None` when none is free. After an error it may have been granted.
@@ -30,10 +33,15 @@ pub(crate) async fn try_acquire(
     token: Uuid,
 ) -> Result<Option<Slot>, Error> {
     let request = SlotRequest::new(semaphore);
-    let outcome = match wait_for_turn(engine, semaphore).await {
-        Ok(_turn) => acquire(engine, semaphore, lease, token, NO_WAIT).await,
-        Err(error) => Err(error),
+    let outcome = async {
+        let several = Several::leased(semaphore, lease)?;
+        let _turn = wait_for_turn(engine, semaphore).await?;
+        match several {
+            Some(several) => several.try_once(engine).await,
+            None => acquire(engine, semaphore, lease, token, NO_WAIT).await,
+        }
     };
+    let outcome = outcome.await;
     request.record(outcome.as_ref().map(Option::as_ref), |it| Some(it.number));
     outcome
 }
@@ -45,9 +53,13 @@ pub(crate) async fn acquire_timeout(
     wait: Wait,
 ) -> Result<Slot, Error> {
     let request = SlotRequest::new(semaphore);
-    let pace = Some(Pace::default());
-    let outcome = poll_until(engine, semaphore, wait, pace, Acquire::Lease(lease)).await;
-    let outcome = outcome.map(|slot| slot.expect("the slot of a lease"));
+    let outcome = async {
+        let several = Several::leased(semaphore, lease)?;
+        let acquire = Acquire::leased(lease, several.as_ref());
+        let slot = poll_until(engine, semaphore, wait, Some(Pace::default()), acquire).await?;
+        Ok(slot.expect("the slot of a lease"))
+    };
+    let outcome = outcome.await;
     request.record(outcome.as_ref().map(Some), |slot| Some(slot.number));
     outcome
 }
@@ -110,6 +122,68 @@ where
     guard.finish_with(outcome)
 }
 
+pub(crate) async fn with_slots<C, T, E, F>(
+    conn: &mut C,
+    semaphore: &Semaphore,
+    permits: u32,
+    wait: Wait,
+    work: F,
+) -> Result<T, E>
+where
+    C: HasEngine,
+    for<'r> F: Work<&'r mut C, Result<T, E>>,
+    E: From<Error>,
+{
+    let request = SlotRequest::new(semaphore);
+    let outcome = async {
+        let several = Several::of_transaction(semaphore, permits)?;
+        let acquire = Acquire::Several(&several);
+        let mut engine = C::engine(conn)?;
+        poll_until(
+            &mut *engine,
+            semaphore,
+            wait,
+            Some(Pace::default()),
+            acquire,
+        )
+        .await
+    };
+    let outcome = outcome.await;
+    request.record(outcome.as_ref().map(Some), |_| None);
+    let slot = outcome?.expect("the slot of several permits");
+    finish_with_slots(conn, &slot, work).await
+}
+
+/// Runs the closure in the open transaction, which has locked the slots, and releases them after its end.
+pub(crate) async fn finish_with_slots<C, T, E, F>(
+    conn: &mut C,
+    slot: &Slot,
+    work: F,
+) -> Result<T, E>
+where
+    C: HasEngine,
+    for<'r> F: Work<&'r mut C, Result<T, E>>,
+    E: From<Error>,
+{
+    let acquired = Instant::now();
+    let mut guard = CancelGuard::after_begin(conn)?;
+    let outcome = caught(commit_or_rollback(&mut *guard, None, work, || ())).await;
+    record_slot_released(&slot.semaphore, None, acquired.elapsed());
+    let released = caught(async {
+        let mut engine = C::engine(&mut *guard)?;
+        release_unused(&mut *engine, slot).await
+    });
+    let outcome = match released.await {
+        Ok(Ok(())) => outcome,
+        Ok(Err(error)) => {
+            tracing::debug!(semaphore = slot.semaphore, %error, "slots not released: their leases end");
+            outcome
+        }
+        Err(panic) => outcome.and(Err(panic)),
+    };
+    guard.finish_with(outcome)
+}
+
 /// What a waiter acquires.
 #[derive(Clone, Copy)]
 pub(crate) enum Acquire<'a> {
@@ -117,9 +191,39 @@ pub(crate) enum Acquire<'a> {
     Lease(&'a LeaseOptions),
     /// A transaction that holds a slot.
     Transaction,
+    /// Several permits, leased or for a transaction.
+    Several(&'a Several<'a>),
 }
 
-impl Acquire<'_> {
+impl<'a> Acquire<'a> {
+    pub(crate) fn leased(lease: &'a LeaseOptions, several: Option<&'a Several<'a>>) -> Self {
+        several.map_or(Self::Lease(lease), Self::Several)
+    }
+
+    /// Several permits, which a request keeps between its attempts. So it does not look at the holders before an attempt, and
+    /// others do not wait behind it.
+    pub(crate) fn several(self) -> Option<&'a Several<'a>> {
+        match self {
+            Self::Several(several) => Some(several),
+            Self::Lease(_) | Self::Transaction => None,
+        }
+    }
+
+    /// How many may query at once for the first time. Of those that want several permits one, which then has the turn.
+    pub(crate) fn max_concurrent(self, semaphore: &Semaphore) -> usize {
+        self.several()
+            .map_or_else(|| max_concurrent(semaphore), |_| 1)
+    }
+
+    /// Whether no transaction is begun.
+    fn is_lease(self) -> bool {
+        match self {
+            Self::Lease(_) => true,
+            Self::Several(several) => several.is_lease(),
+            Self::Transaction => false,
+        }
+    }
+
     /// Is granted the slot of the lease, or a transaction. Keeps nothing if the wait was stopped meanwhile.
     pub(crate) async fn attempt(
         self,
@@ -142,11 +246,17 @@ impl Acquire<'_> {
                 }
                 None
             }
+            Self::Several(several) => match several.attempt(engine, waiting, budget).await? {
+                Answer::Break(slot) => Some(slot),
+                Answer::Continue(pause) => return Ok(Answer::Continue(pause)),
+            },
         };
         if let Err(stopped) = waiting.check_stop() {
-            match &slot {
-                Some(slot) => release_stopped(engine, slot).await,
-                None => end_stopped(engine, semaphore).await,
+            if !self.is_lease() {
+                end_stopped(engine, semaphore).await;
+            }
+            if let Some(slot) = &slot {
+                release_stopped(engine, slot).await;
             }
             return Err(stopped);
         }
@@ -158,7 +268,8 @@ impl Acquire<'_> {
 async fn release_stopped(engine: &mut dyn Engine, slot: &Slot) {
     let released = async {
         let mut guard = CancelGuard::new(engine)?;
-        guard.release_slot_of(&slot.semaphore, slot.token);
+        let tokens = slot.rows().map(|row| row.token).collect();
+        guard.release_slots_of(&slot.semaphore, tokens);
         let released = caught(release_unused(&mut *guard, slot)).await;
         guard.finish_with(released)
     };
@@ -187,16 +298,61 @@ pub(crate) async fn renew(
     duration: Duration,
 ) -> Result<LeaseState, Error> {
     let lease_us = lease::micros(duration)?;
-    NameKind::Semaphore.check(&slot.semaphore)?;
+    check_names(slot)?;
     assert_open_if_in_transaction(engine).await?;
-    for (expiry, state) in STATES {
-        let started = Instant::now();
-        if engine.renew_one(slot, lease_us, expiry).await? > 0 {
-            slot.deadline = started + duration.saturating_sub(engine.clock_resolution());
-            return Ok(state);
+    let resolution = engine.clock_resolution();
+    let mut states = Vec::new();
+    let mut first = None;
+    let mut lost = Ok(());
+    for row in slot.rows() {
+        match renew_row(engine, row, lease_us).await {
+            Ok((state, started)) => {
+                first.get_or_insert(started);
+                states.push(state);
+            }
+            Err(error) => {
+                lost = Err(error);
+                break;
+            }
         }
     }
-    Err(lost(slot))
+    let end = first.map(|started| started + duration.saturating_sub(resolution));
+    match (&lost, end) {
+        (Ok(()), Some(end)) => slot.deadline = end,
+        // Some are renewed.
+        (_, Some(end)) => slot.deadline = slot.deadline.min(end),
+        (_, None) => {}
+    }
+    lost.map(|()| state_of(states))
+}
+
+/// Returns the time before the statement that has renewed the lease.
+async fn renew_row(
+    engine: &mut dyn Engine,
+    row: &Slot,
+    lease_us: i64,
+) -> Result<(LeaseState, Instant), Error> {
+    for (expiry, state) in STATES {
+        let started = Instant::now();
+        if engine.renew_one(row, lease_us, expiry).await? > 0 {
+            return Ok((state, started));
+        }
+    }
+    Err(lost(row))
+}
+
+fn check_names(slot: &Slot) -> Result<(), Error> {
+    for row in slot.rows() {
+        NameKind::Semaphore.check(&row.semaphore)?;
+    }
+    Ok(())
+}
+
+/// That of several permits: expired if one has expired.
+fn state_of(states: impl IntoIterator<Item = LeaseState>) -> LeaseState {
+    let mut states = states.into_iter();
+    let expired = states.find(|state| state.is_expired());
+    expired.unwrap_or(LeaseState::Unexpired)
 }
 
 /// Not in a transaction, which would keep the row locked: renewals skip locked rows, and the lease could end.
@@ -226,47 +382,88 @@ pub(crate) async fn set_data(
     slot: &Slot,
     data: &str,
 ) -> Result<LeaseState, Error> {
-    NameKind::Semaphore.check(&slot.semaphore)?;
+    check_names(slot)?;
     NameKind::Data.check(data)?;
     let reason = "the lease could not be renewed until the end of the transaction";
     outside(engine, "set_slot_data", reason)?;
-    for (expiry, state) in STATES {
-        if engine.set_data(slot, data, expiry).await? > 0 {
-            return Ok(state);
-        }
-    }
-    Err(lost(slot))
-}
-
-pub(crate) async fn release(engine: &mut dyn Engine, slot: &Slot) -> Result<LeaseState, Error> {
-    NameKind::Semaphore.check(&slot.semaphore)?;
-    assert_open_if_in_transaction(engine).await?;
-    for (expiry, state) in STATES {
-        if engine.release(slot, expiry).await? > 0 {
-            if depth(engine.status())? == 0 {
-                slot_queue::notify_released(&slot.semaphore, 1, Some(slot.number));
+    let mut found = Vec::new();
+    'rows: for row in slot.rows() {
+        for (expiry, state) in STATES {
+            if engine.set_data(row, data, expiry).await? > 0 {
+                found.push(state);
+                continue 'rows;
             }
-            return Ok(state);
         }
+        return Err(lost(row));
     }
-    Err(lost(slot))
+    Ok(state_of(found))
 }
 
+/// Of several permits, releases those that are not lost, also if one is.
+pub(crate) async fn release(engine: &mut dyn Engine, slot: &Slot) -> Result<LeaseState, Error> {
+    check_names(slot)?;
+    assert_open_if_in_transaction(engine).await?;
+    let mut found = Vec::new();
+    let mut first_lost = None;
+    'rows: for row in slot.rows() {
+        for (expiry, state) in STATES {
+            if engine.release(row, expiry).await? > 0 {
+                if depth(engine.status())? == 0 {
+                    slot_queue::notify_released(&row.semaphore, 1, Some(row.number));
+                }
+                found.push(state);
+                continue 'rows;
+            }
+        }
+        first_lost.get_or_insert(row);
+    }
+    first_lost.map_or_else(|| Ok(state_of(found)), |row| Err(lost(row)))
+}
+
+/// Releases slots that were not used, by one statement, which does not wait. Returns the tokens of those that are not released because
+/// another session has locked their rows.
+pub(crate) async fn release_batch(
+    engine: &mut dyn Engine,
+    slot: &Slot,
+) -> Result<Vec<Vec<u8>>, Error> {
+    let rows = slot.rows().map(|row| RenewalRequest::new(row, 0));
+    let rows: Vec<_> = rows.collect();
+    let locked = engine.release_batch(&rows, ReleaseKind::Unused).await?;
+    for row in slot.rows() {
+        if !locked.iter().any(|token| token == row.token.as_bytes()) {
+            slot_queue::notify_released(&row.semaphore, 1, Some(row.number));
+        }
+    }
+    Ok(locked)
+}
+
+/// Outside a transaction, if it is of several permits.
 pub(crate) async fn release_unused(engine: &mut dyn Engine, slot: &Slot) -> Result<(), Error> {
-    if engine.release_unused(slot).await? > 0 && depth(engine.status())? == 0 {
-        slot_queue::notify_released(&slot.semaphore, 1, Some(slot.number));
+    let locked = match slot.others.is_empty() {
+        true => None,
+        false => Some(release_batch(engine, slot).await?),
+    };
+    let is_left = |row: &&Slot| {
+        let is_locked = |locked: &Vec<Vec<u8>>| locked.iter().any(|it| it == row.token.as_bytes());
+        locked.as_ref().is_none_or(is_locked)
+    };
+    for row in slot.rows().filter(is_left) {
+        if engine.release_unused(row).await? > 0 && depth(engine.status())? == 0 {
+            slot_queue::notify_released(&row.semaphore, 1, Some(row.number));
+        }
     }
     Ok(())
 }
 
 pub(crate) async fn pin(engine: &mut dyn Engine, slot: &Slot) -> Result<(), Error> {
     assert_in_transaction(engine, "pin_slot").await?;
-    NameKind::Semaphore.check(&slot.semaphore)?;
-    if engine.pin(slot).await? {
-        Ok(())
-    } else {
-        Err(lost(slot))
+    check_names(slot)?;
+    for row in slot.rows() {
+        if !engine.pin(row).await? {
+            return Err(lost(row));
+        }
     }
+    Ok(())
 }
 
 pub(crate) fn lost(slot: &Slot) -> Error {

@@ -95,7 +95,7 @@ pub(crate) async fn acquire(
     // lock.
     let mut started = Instant::now();
     let mut guard = CancelGuard::new(&mut *engine)?;
-    guard.release_slot_of(semaphore.name(), token);
+    guard.release_slots_of(semaphore.name(), vec![token]);
     let grant = caught(async {
         let engine = &mut *guard;
         assert_open_if_in_transaction(engine).await?;
@@ -128,6 +128,7 @@ pub(crate) async fn acquire(
         token,
         fence: grant.fence,
         deadline: started + lease.duration().saturating_sub(engine.clock_resolution()),
+        others: Vec::new(),
     }))
 }
 

@@ -38,17 +38,21 @@ pub(crate) fn join(
     database: Option<String>,
     max_concurrent: usize,
     timing: Option<Pace>,
-    connected: bool,
+    (connected, acquire): (bool, Acquire<'_>),
 ) {
     let Some(database) = database else {
         place.stay_alone();
         return;
     };
     // A waiter with another number of permits waits for other slots.
-    let target = match semaphore.permits() {
-        Some(permits) => format!("{permits} permits in {database}"),
-        None => format!("registered permits in {database}"),
+    let permits = semaphore.permits();
+    let permits = permits.map_or_else(|| "registered".to_owned(), |permits| permits.to_string());
+    let at_once = if acquire.several().is_some() {
+        "several"
+    } else {
+        "one"
     };
+    let target = format!("{at_once} of {permits} permits in {database}");
     let options = Options {
         connected,
         longest_pause: timing.map_or(MAX_POLL_INTERVAL, |timing| timing.interval),
@@ -66,11 +70,34 @@ pub(crate) async fn poll_until(
     acquire: Acquire<'_>,
 ) -> Result<Option<Slot>, Error> {
     let waiting = &begin_wait(semaphore, wait)?;
+    let polled = poll(&mut *engine, semaphore, waiting, timing, acquire).await;
+    if polled.is_err()
+        && let Some(several) = acquire.several()
+    {
+        let in_process = engine.is_in_process();
+        let given_up = pin!(async {
+            several.give_up(engine).await;
+            Ok(())
+        });
+        waiting.answer_or_time_out(in_process, given_up).await.ok();
+    }
+    polled
+}
+
+async fn poll(
+    engine: &mut dyn Engine,
+    semaphore: &Semaphore,
+    waiting: &Waiting,
+    timing: Option<Pace>,
+    acquire: Acquire<'_>,
+) -> Result<Option<Slot>, Error> {
+    let wait = waiting.wait;
     let in_transaction = depth::depth(engine.status())? > 0;
-    let mut holders = Holders::new(timing.filter(|_| !in_transaction));
+    let looks = !in_transaction && acquire.several().is_none();
+    let mut holders = Holders::new(timing.filter(|_| looks));
     let mut attempts = Attempts::connected(waiting, place(semaphore));
     let in_process = engine.is_in_process();
-    let max_concurrent = max_concurrent(semaphore);
+    let max_concurrent = acquire.max_concurrent(semaphore);
     // It finds its target out, and joins: after a refusal if nobody waits, and otherwise at first.
     let mut joins = wait != Wait::No && !in_transaction;
     let mut joins_now = joins && !attempts.place.query_first(max_concurrent).await;
@@ -79,7 +106,8 @@ pub(crate) async fn poll_until(
             let id = pin!(async { unless_dropped!(&mut *engine, |engine| engine.database_id()) });
             let database = waiting.answer_or_time_out(in_process, id).await?;
             let place = &mut attempts.place;
-            join(place, semaphore, database, max_concurrent, timing, true);
+            let kind = (true, acquire);
+            join(place, semaphore, database, max_concurrent, timing, kind);
             joins = false;
         }
         let attempt = attempts.next().await?;

@@ -257,6 +257,30 @@ impl<C: SemaphoreExt + ObjectLockExt + R2D2Connection + 'static> LockPool<R2d2Po
         C::block_on(held.run(blocking(&mut Some(f))))
     }
 
+    /// Runs `f` in a transaction that holds several permits, all or none, and commits it, as [`SemaphoreExt::with_slots`]. Waits
+    /// without a connection while too few are free.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SemaphoreExt::with_slots`], and before `f` as [`with_object_lock`](Self::with_object_lock).
+    pub fn with_slots<T, E, F>(
+        &self,
+        semaphore: &Semaphore,
+        permits: u32,
+        wait: impl Into<Wait>,
+        f: F,
+    ) -> Result<T, E>
+    where
+        F: FnOnce(&mut C) -> Result<T, E>,
+        E: From<Error>,
+    {
+        let _active = self.activity.begin();
+        let (shared, stop) = (&*self.shared, self.stop.as_ref());
+        let held = slot_waits::begin_several(shared, stop, semaphore, permits, wait.into());
+        let mut held = C::block_on(held)?;
+        C::block_on(held.run(blocking(&mut Some(f))))
+    }
+
     /// Runs `f` in a transaction that holds a slot, and commits it. Returns `None`, and does not call `f`, when no slot is free:
     /// waits only for a connection of the pool, up to its time-out.
     ///
@@ -374,6 +398,28 @@ impl<P: Pool<Style = Async>> LockPool<P> {
         E: From<Error> + Send,
     {
         let held = slot_waits::begin(&*self.shared, self.stop.as_ref(), semaphore, wait.into());
+        counted(&self.activity, async move {
+            let _active = self.activity.begin();
+            let mut held = held.await?;
+            P::droppable(held.run(f)).await
+        })
+    }
+
+    /// Runs `f` in a transaction that holds several permits, all or none, and commits it: as `with_slots` on r2d2's pool.
+    pub fn with_slots<T, E, F>(
+        &self,
+        semaphore: &Semaphore,
+        permits: u32,
+        wait: impl Into<Wait>,
+        f: F,
+    ) -> impl Future<Output = Result<T, E>> + Send
+    where
+        for<'r> F: Work<&'r mut P::Connection, Result<T, E>, Future: Send> + Send,
+        T: Send,
+        E: From<Error> + Send,
+    {
+        let (shared, stop) = (&*self.shared, self.stop.as_ref());
+        let held = slot_waits::begin_several(shared, stop, semaphore, permits, wait.into());
         counted(&self.activity, async move {
             let _active = self.activity.begin();
             let mut held = held.await?;

@@ -17,7 +17,7 @@
 /// | `try_with_object_lock`, `try_lock_object` | nothing | 50 ms; longer with thousands of ids; 200 ms on MySQL and MariaDB while the table is locked | `None`, `LockOutcome::Unavailable` | any other writer holds the lock |
 /// | `purge_object_locks` | nothing; skips held rows | | | waits for other writers without limit |
 /// | `try_acquire_slot`, `try_with_slot` | no slot; it may be delayed: 30 ms if other sessions lock the free slots, 10 ms in a busy process, 2 s while slots are added or removed | about 2 s | `None` | a grant of `try_acquire_slot` waits for other writers up to SQLite's limit, then `LockTimeout` |
-/// | `acquire_slot`, `with_slot` | a slot | the argument `Wait`, and one more statement | `LockTimeout`; `Unavailable` with `Wait::No` | each attempt to lease a free slot waits for other writers up to SQLite's limit, even if `Wait` is shorter. The wait ends at its own limit |
+/// | `acquire_slot`, `with_slot`, `with_slots` | a slot, or [several permits](crate::LeaseOptions::permits) | the argument `Wait`, and one more statement (several permits: for each of them, and two; or 2 s) | `LockTimeout`; `Unavailable` with `Wait::No` | each attempt to lease a free slot waits for other writers up to SQLite's limit, even if `Wait` is shorter. The wait ends at its own limit |
 /// | `renew_slot`, `release_slot`, `request_release`, `set_slot_data`, `force_release_all` for each slot | a transaction that has renewed, released or acquired this slot; on MySQL and MariaDB also one that has pinned it | the session's limit | `StatementTimeout` | waits for other writers up to SQLite's limit, then `LockTimeout` |
 /// | `pin_slot` | PostgreSQL: a transaction that acquired the slot after its lease had expired; MySQL, MariaDB: one that has renewed, released or acquired it | the session's limit | `StatementTimeout` | as `renew_slot` |
 /// | `register_semaphores`, `set_permits`, `purge_slots`, `raise_fences` | sessions that add or remove slots | the session's limit | `StatementTimeout` | as `renew_slot` |
@@ -81,7 +81,7 @@ pub mod blocking {}
 /// | at COMMIT | committed or rolled back, as a whole |
 /// | a lease (`try_acquire_slot`, `acquire_slot`, all of `SlotRenewer` and `SlotGuard`) | [released](#leases) |
 /// | `renew_slot`, `release_slot`, `request_release`, `set_slot_data` | done or not done |
-/// | between two attempts (of `acquire_slot` or `with_slot`), before the first poll | nothing was started: the connection stays usable |
+/// | between two attempts (of `acquire_slot`, `with_slot` or `with_slots`), before the first poll | nothing was started: the connection stays usable. What a request for several permits keeps is free after 5 s at most |
 ///
 /// The connection is not used again: bb8 and deadpool close it and open another. Without a pool, close it and open a new one. On
 /// PostgreSQL each use of the old one is an error. On MySQL and MariaDB the next one or two statements of the application may return

@@ -47,6 +47,7 @@ pair! {
     /// |---|---|---|
     /// | does not wait | [`try_acquire_slot`](Self::try_acquire_slot) | [`try_with_slot`](Self::try_with_slot) |
     /// | waits | [`acquire_slot`](Self::acquire_slot) | [`with_slot`](Self::with_slot) |
+    /// | several permits | [`LeaseOptions::permits`] | [`with_slots`](Self::with_slots) |
     /// | held | until it is released or its lease expires; outlives transactions, connections and processes | until the transaction ends, also when its process dies |
     /// | for | work that is too long for one transaction | one short transaction |
     /// | can be lost | yes; a `SlotGuard` is notified, a [`Slot`] is not: see [`Slot::fence`] and [`pin_slot`](Self::pin_slot) | no |
@@ -100,6 +101,32 @@ pair! {
         fn with_slot(semaphore: &Semaphore, wait: impl Into<Wait>; f) -> Result<T, E> {
             let wait = wait.into();
             |conn| slots::with_slot(conn, semaphore, wait, f).await
+        }
+
+        /// Runs `f` in a transaction that holds several permits, all or none, and commits it. Waits while too few are free.
+        ///
+        /// ```
+        /// # use diesel::prelude::*;
+        /// # use diesel_locks::prelude::*;
+        /// const MEMORY_GB: Semaphore = Semaphore::from_static("memory-gb", 8);
+        ///
+        /// # let mut conn = SqliteConnection::establish(":memory:")?;
+        /// # diesel_locks::migrate(&mut conn)?;
+        /// conn.with_slots(&MEMORY_GB, 3, Wait::Forever, |_conn| QueryResult::Ok(()))?;
+        /// # Ok::<(), Box<dyn std::error::Error>>(())
+        /// ```
+        ///
+        /// Acquires the permits as [`LeaseOptions::permits`] describes it, and then begins the transaction, which locks them until
+        /// its end. They are released after it; if that fails, after 10 s at most. With [`Wait::No`] it returns
+        /// [`Error::Unavailable`] when too few are free. Otherwise as [`with_slot`](Self::with_slot), but not in an open transaction.
+        ///
+        /// # Errors
+        ///
+        /// [`Error::InvalidPermitsAtOnce`], [`Error::AlreadyInTransaction`]; those of [`with_slot`](Self::with_slot).
+        #[doc(alias("weight", "acquire_many"))]
+        fn with_slots(semaphore: &Semaphore, permits: u32, wait: impl Into<Wait>; f) -> Result<T, E> {
+            let wait = wait.into();
+            |conn| slots::with_slots(conn, semaphore, permits, wait, f).await
         }
 
         /// Runs `f` in a transaction that holds a slot, or returns `None` when no slot is free.
@@ -177,7 +204,7 @@ pair! {
         ///
         /// Succeeds as long as [`renew_slot`](Self::renew_slot) does. With
         /// [`LeaseOptions::hold_at_least`](crate::LeaseOptions::hold_at_least) the slot stays unavailable until that time has
-        /// passed, but no longer belongs to this token. On PostgreSQL a release outside a transaction does not wait for the disk:
+        /// passed, but no longer belongs to this token. Of several permits, it releases those that are not lost, also if one is. On PostgreSQL a release outside a transaction does not wait for the disk:
         /// if the server crashes immediately afterwards, the slot may stay held until its lease expires.
         ///
         /// Pass `&slot` to be able to retry after an error.

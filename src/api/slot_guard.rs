@@ -125,8 +125,8 @@ impl<S> SlotGuard<S> {
     }
 
     /// Returns the slot, still held, and ends the guard: the lease is neither renewed in the background nor released any more. To
-    /// hand the work on, pass the [parts](Slot::from_parts) of the slot to another process, which calls
-    /// [`renew_slot`](crate::SemaphoreExt::renew_slot) within [`remaining`](Slot::remaining), and later
+    /// hand the work on, pass the [parts](Slot::from_parts) of the slot to another process (with several permits, those of each
+    /// slot that [`split`](Slot::split) returns), which calls [`renew_slot`](crate::SemaphoreExt::renew_slot) within [`remaining`](Slot::remaining), and later
     /// [`release_slot`](crate::SemaphoreExt::release_slot). Sends nothing to the database.
     ///
     /// A renewal of this guard that has begun before may take effect after that of the other process. Then the lease ends when that
@@ -167,7 +167,7 @@ impl<S> SlotGuard<S> {
     /// Returns the fence, as [`Slot::fence`].
     #[doc(alias("fencing token", "fencing_token"))]
     pub fn fence(&self) -> i64 {
-        self.slot().fence
+        self.slot().fence()
     }
 
     /// Returns the slot, for [`pin_slot`](crate::SemaphoreExt::pin_slot). Its

@@ -12,6 +12,8 @@ use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, Binary, Integer, Text};
 
+use uuid::Uuid;
+
 use crate::Slot;
 use crate::engine::dialect::{DbNow, DbNowMinus, Dialect, LeaseRemaining};
 use crate::engine::slots::{Expiry, Grant, LeaseRequest};
@@ -397,10 +399,18 @@ impl ReleaseUnused {
                        expires_us = CASE WHEN hold_until_us > 0 THEN acquired_us ELSE 0 END, \
                        hold_until_us = CASE WHEN hold_until_us > 0 THEN acquired_us ELSE 0 END";
 
-    /// The statement as text, of a slot with this token. Name and token are literals.
-    pub(crate) fn text<DB: Dialect>(name: &str, token: &str) -> String {
+    /// The statement as text, of slots with these tokens. The name is a literal. A token in hexadecimal digits is one between two texts.
+    pub(crate) fn text<DB: Dialect>(
+        name: &str,
+        tokens: &[Uuid],
+        [before, after]: [&str; 2],
+    ) -> String {
+        let token = |token: &Uuid| format!("{before}{}{after}", token.simple());
+        let tokens = tokens.iter().map(token).collect::<Vec<_>>().join(", ");
         let (by_key, set) = (DB::BY_PRIMARY_KEY, Self::SET);
-        format!("UPDATE diesel_locks_slots{by_key}{set} WHERE name = {name} AND token = {token}")
+        format!(
+            "UPDATE diesel_locks_slots{by_key}{set} WHERE name = {name} AND token IN ({tokens})"
+        )
     }
 }
 

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use uuid::Uuid;
 
 use crate::values::lease::{RenewalRequest, RenewalResult};
 use crate::values::list_options::ListRequest;
@@ -202,8 +203,8 @@ pub trait SemaphoreBackend: Send {
     /// Releases the slot, or lets it expire after its minimum hold time, if the token still matches; returns the rows updated.
     async fn release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error>;
 
-    /// The text of a statement that does as [`release_unused`](Self::release_unused) with any slot that has this token.
-    fn release_unused_statement(&self, semaphore: &str, token: &[u8]) -> String;
+    /// The text of a statement that does as [`release_unused`](Self::release_unused) with all slots that have these tokens.
+    fn release_unused_statement(&self, semaphore: &str, tokens: &[Uuid]) -> String;
 
     /// [`release`](Self::release) of a slot that was not used: also before the end of its minimum hold time.
     async fn release_unused(&mut self, slot: &Slot) -> Result<usize, Error>;

@@ -421,6 +421,17 @@ pub enum Error {
         permits: u32,
     },
 
+    /// A request for several permits is for none, or for more than the semaphore has or one request may hold.
+    #[error("can't acquire {} of the semaphore {semaphore:?} at once: 1 to {most} are allowed", counted(*requested, "permit"))]
+    InvalidPermitsAtOnce {
+        /// The semaphore's name.
+        semaphore: String,
+        /// The number of permits requested.
+        requested: u32,
+        /// The largest number allowed: that of the semaphore, or [`MAX_PERMITS_AT_ONCE`](crate::limits::MAX_PERMITS_AT_ONCE).
+        most: u32,
+    },
+
     /// The job's cron expression or time zone is unusable.
     #[cfg(feature = "cron")]
     #[error("invalid schedule {expression:?} in {zone:?}: {reason}")]

@@ -1,14 +1,15 @@
 //! Waits for slots without a connection: for leases, and for transactions, which it runs. How often a waiter asks is decided in
 //! `acts::slot_queue`, and when in `queue`.
 
+use std::time::Duration;
+
 use crate::acts::cancel_guard::{CancelGuard, discard_if_unusable};
 use crate::acts::closures::Work;
 use crate::acts::events::SlotRequest;
-use crate::acts::slot::Acquire;
+use crate::acts::several::Several;
+use crate::acts::slot::{Acquire, finish_with_slots};
 use crate::acts::slot_attempts::{NO_WAIT, RetryBudget};
-use crate::acts::slot_queue::{
-    Holders, NotifyOnDrop, Pace, begin_wait, join, max_concurrent, place, turn,
-};
+use crate::acts::slot_queue::{Holders, NotifyOnDrop, Pace, begin_wait, join, place, turn};
 use crate::acts::transaction::commit_or_rollback;
 use crate::acts::waiting::{Answer, Attempt, Attempts, Waiting};
 use crate::engine::HasEngine;
@@ -19,7 +20,10 @@ use crate::rt::caught;
 use crate::rt::stop_token::StopToken;
 use crate::{Error, LeaseOptions, Pool, Semaphore, Slot, Wait};
 
-/// The connection of the attempt, and the slot of a lease.
+/// How long a wait that has ended waits for a connection to release what it keeps.
+const GIVE_UP: Duration = Duration::from_millis(200);
+
+/// The connection of the attempt, and the slot of a lease or of several permits.
 type Granted<P> = (Option<Slot>, Borrowed<P>);
 
 /// Leases a slot without waiting; `None` when none is free. The slot is released if the future is dropped.
@@ -30,8 +34,13 @@ pub(crate) async fn try_lease<P: Pool>(
     lease: &LeaseOptions,
 ) -> Result<Option<Slot>, Error> {
     let request = SlotRequest::new(semaphore);
-    let outcome = once(connections, stop, semaphore, Acquire::Lease(lease)).await;
-    let outcome = outcome.map(|granted| granted.and_then(|(slot, _)| slot));
+    let outcome = async {
+        let several = Several::leased(semaphore, lease)?;
+        let acquire = Acquire::leased(lease, several.as_ref());
+        let granted = once(connections, stop, semaphore, acquire).await?;
+        Ok(granted.and_then(|(slot, _)| slot))
+    };
+    let outcome = outcome.await;
     request.record(outcome.as_ref().map(Option::as_ref), |it| Some(it.number));
     outcome
 }
@@ -46,9 +55,13 @@ pub(crate) async fn lease<P: Pool>(
     pace: Pace,
 ) -> Result<Slot, Error> {
     let request = SlotRequest::new(semaphore);
-    let acquire = Acquire::Lease(lease);
-    let outcome = poll(connections, stop, semaphore, wait, Some(pace), acquire).await;
-    let outcome = outcome.map(|(slot, _)| slot.expect("the slot of a lease"));
+    let outcome = async {
+        let several = Several::leased(semaphore, lease)?;
+        let acquire = Acquire::leased(lease, several.as_ref());
+        let granted = poll(connections, stop, semaphore, wait, Some(pace), acquire).await?;
+        Ok(granted.0.expect("the slot of a lease"))
+    };
+    let outcome = outcome.await;
     request.record(outcome.as_ref().map(Some), |slot| Some(slot.number));
     outcome
 }
@@ -56,6 +69,8 @@ pub(crate) async fn lease<P: Pool>(
 /// A connection whose transaction, or savepoint, holds a slot.
 pub(crate) struct HeldSlot<'a, P: Pool> {
     conn: Borrowed<P>,
+    /// Those of several permits, which are released after the transaction.
+    several: Option<Slot>,
     /// Dropped after the connection, so that the next waiter finds it in the pool. `None` in a savepoint.
     _notify: Option<NotifyOnDrop<'a>>,
 }
@@ -72,7 +87,35 @@ pub(crate) async fn begin<'a, P: Pool>(
     let (connections, acquire) = (&shared.connections, Acquire::Transaction);
     let outcome = poll(connections, stop, semaphore, wait, None, acquire).await;
     request.record(outcome.as_ref().map(Some), |_| None);
-    HeldSlot::new(outcome?.1, semaphore)
+    HeldSlot::new(outcome?, semaphore)
+}
+
+/// [`begin`] with several permits.
+pub(crate) async fn begin_several<'a, P: Pool>(
+    shared: &Shared<P>,
+    stop: Option<&StopToken>,
+    semaphore: &'a Semaphore,
+    permits: u32,
+    wait: Wait,
+) -> Result<HeldSlot<'a, P>, Error> {
+    let _counted = shared.slot_waiters.begin();
+    let request = SlotRequest::new(semaphore);
+    let outcome = async {
+        let several = Several::of_transaction(semaphore, permits)?;
+        let (connections, acquire) = (&shared.connections, Acquire::Several(&several));
+        poll(
+            connections,
+            stop,
+            semaphore,
+            wait,
+            Some(Pace::default()),
+            acquire,
+        )
+        .await
+    };
+    let outcome = outcome.await;
+    request.record(outcome.as_ref().map(Some), |_| None);
+    HeldSlot::new(outcome?, semaphore)
 }
 
 /// [`begin`] without waiting; `None` when no slot is free.
@@ -84,16 +127,19 @@ pub(crate) async fn try_begin<'a, P: Pool>(
     let request = SlotRequest::new(semaphore);
     let outcome = once(&shared.connections, stop, semaphore, Acquire::Transaction).await;
     request.record(outcome.as_ref().map(Option::as_ref), |_| None);
-    let granted = outcome?.map(|(_, conn)| HeldSlot::new(conn, semaphore));
+    let granted = outcome?.map(|granted| HeldSlot::new(granted, semaphore));
     granted.transpose()
 }
 
 impl<'a, P: Pool> HeldSlot<'a, P> {
-    fn new(mut conn: Borrowed<P>, semaphore: &'a Semaphore) -> Result<Self, Error> {
+    fn new(granted: Granted<P>, semaphore: &'a Semaphore) -> Result<Self, Error> {
+        let (several, mut conn) = granted;
         let outermost = depth(conn.engine()?.status())? == 1;
+        let notifies = outermost && several.is_none();
         Ok(Self {
             conn,
-            _notify: outermost.then(|| NotifyOnDrop::new(semaphore)),
+            several,
+            _notify: notifies.then(|| NotifyOnDrop::new(semaphore)),
         })
     }
 
@@ -102,6 +148,9 @@ impl<'a, P: Pool> HeldSlot<'a, P> {
         for<'r> F: Work<&'r mut P::Connection, Result<T, E>>,
         E: From<Error>,
     {
+        if let Some(slot) = &self.several {
+            return finish_with_slots(&mut *self.conn, slot, work).await;
+        }
         let mut guard = CancelGuard::after_begin(&mut *self.conn)?;
         let outcome = caught(commit_or_rollback(&mut *guard, None, work, || ())).await;
         guard.finish_with(outcome)
@@ -117,18 +166,49 @@ async fn once<P: Pool>(
 ) -> Result<Option<Granted<P>>, Error> {
     let waiting = begin_wait(semaphore, Wait::No)?.stopped_by(stop);
     waiting.check_stop()?;
-    let max_concurrent = connections.max_concurrent(max_concurrent(semaphore));
+    let max_concurrent = connections.max_concurrent(acquire.max_concurrent(semaphore));
     let _turn = turn(semaphore, max_concurrent).await;
     let mut conn = connections.borrow(&waiting).await?;
-    if let Acquire::Lease(_) = acquire {
+    if !matches!(acquire, Acquire::Transaction) {
         conn.begin_to_lease();
     }
     let mut engine = conn.engine()?;
     let granted = acquire.attempt(&mut *engine, semaphore, &waiting, NO_WAIT);
     let granted = granted.await;
-    let granted = discard_if_unusable(&mut *engine, granted)?;
+    let granted = discard_if_unusable(&mut *engine, granted);
     drop(engine);
-    Ok(granted.break_value().map(|slot| (slot, conn)))
+    if granted.is_err()
+        && let Some(several) = acquire.several()
+    {
+        // Not on a connection that is lost.
+        drop(conn);
+        give_up(connections, semaphore, several).await;
+        return granted.map(|_| None);
+    }
+    Ok(granted?.break_value().map(|slot| (slot, conn)))
+}
+
+/// Releases what a request keeps that has ended, if the pool has a connection. What it can't release expires.
+async fn give_up<P: Pool>(
+    connections: &Connections<P>,
+    semaphore: &Semaphore,
+    several: &Several<'_>,
+) {
+    if !several.keeps_any() {
+        return;
+    }
+    let given_up = async {
+        let waiting = begin_wait(semaphore, Wait::AtMost(GIVE_UP))?;
+        let mut conn = connections.borrow(&waiting).await?;
+        conn.begin_to_lease();
+        let mut engine = conn.engine()?;
+        let given_up = Box::pin(several.give_up(&mut *engine));
+        waiting.answer(P::Connection::IN_PROCESS, given_up).await;
+        Ok::<_, Error>(())
+    };
+    if let Err(error) = given_up.await {
+        tracing::debug!(%semaphore, %error, "permits not released: their leases end");
+    }
 }
 
 /// Attempts to acquire a slot until it is granted, the time is up or the wait is stopped, in turn with other waiters of this
@@ -142,9 +222,26 @@ async fn poll<P: Pool>(
     acquire: Acquire<'_>,
 ) -> Result<Granted<P>, Error> {
     let waiting = &begin_wait(semaphore, wait)?.stopped_by(stop);
-    let max_concurrent = connections.max_concurrent(max_concurrent(semaphore));
+    let polled = poll_attempts(connections, semaphore, waiting, timing, acquire).await;
+    if polled.is_err()
+        && let Some(several) = acquire.several()
+    {
+        give_up(connections, semaphore, several).await;
+    }
+    polled
+}
+
+async fn poll_attempts<P: Pool>(
+    connections: &Connections<P>,
+    semaphore: &Semaphore,
+    waiting: &Waiting,
+    timing: Option<Pace>,
+    acquire: Acquire<'_>,
+) -> Result<Granted<P>, Error> {
+    let wait = waiting.wait;
+    let max_concurrent = connections.max_concurrent(acquire.max_concurrent(semaphore));
     let mut attempts = Attempts::borrowing(waiting, place(semaphore));
-    let mut holders = Holders::new(timing);
+    let mut holders = Holders::new(timing.filter(|_| acquire.several().is_none()));
     // It joins its queue when the database is known to the pool. Until then it queries first if nobody waits, and otherwise
     // finds the database out.
     let mut joins = wait != Wait::No;
@@ -163,7 +260,8 @@ async fn poll<P: Pool>(
             match identity.unwrap_or(Ok(None)) {
                 Ok(database) => {
                     let place = &mut attempts.place;
-                    join(place, semaphore, database, max_concurrent, timing, false);
+                    let kind = (false, acquire);
+                    join(place, semaphore, database, max_concurrent, timing, kind);
                     joins = false;
                 }
                 Err(error) => {
@@ -219,7 +317,7 @@ async fn ask<P: Pool>(
     }
     let budget = RetryBudget::of(waiting, attempt);
     drop(engine);
-    if let Acquire::Lease(_) = acquire {
+    if !matches!(acquire, Acquire::Transaction) {
         conn.begin_to_lease();
     }
     let mut engine = conn.engine()?;
@@ -233,7 +331,7 @@ async fn ask<P: Pool>(
         Err(error) if !waiting.outlasts(&error) => Err(error),
         refused => {
             connections.refresh_identity(&mut *engine).await?;
-            refused.map(|_| Answer::Continue(None))
+            refused.map(|refused| Answer::Continue(refused.continue_value().flatten()))
         }
     }
 }

@@ -8,12 +8,11 @@ use std::time::Duration;
 use std::{env, fs, process};
 
 use crate::Error;
-#[cfg(any(feature = "_mysql", feature = "_pool"))]
 use crate::Slot;
 use crate::error::NameKind;
 use crate::error::limits::{LONGEST_LEASE, MAX_NAME_CHARS, SHORTEST_LEASE};
 
-/// The options of a lease: its duration, the holder's text, a minimum hold time, and when its renewals end.
+/// The options of a lease: its duration, the number of permits, the holder's text, a minimum hold time, and when its renewals end.
 ///
 /// The lease begins when the statement that grants the slot runs, by the database's clock. The duration is rounded up to
 /// microseconds (SQLite's clock counts milliseconds) and ranges from
@@ -40,6 +39,7 @@ pub struct LeaseOptions {
     holder: Option<String>,
     pub(crate) progress_within: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
+    permits: u32,
 }
 
 impl LeaseOptions {
@@ -52,6 +52,7 @@ impl LeaseOptions {
             holder: None,
             progress_within: None,
             max_hold: None,
+            permits: 1,
         }
     }
 
@@ -99,6 +100,54 @@ impl LeaseOptions {
         self
     }
 
+    /// Leases so many permits at once, all or none: for work of different sizes, or to keep all others out for a time. One slot is
+    /// returned, which holds them all. 1 to the number of permits of the semaphore, and at most
+    /// [`MAX_PERMITS_AT_ONCE`](crate::limits::MAX_PERMITS_AT_ONCE) (100); with more, methods return
+    /// [`Error::InvalidPermitsAtOnce`](crate::Error::InvalidPermitsAtOnce).
+    ///
+    /// A request that waits for several permits keeps those that are free, by leases of 5 s, until it has all: so it gets them however
+    /// many others request one. Only one request for several permits of a semaphore does so at a time, on all servers, and one that
+    /// does not wait is refused meanwhile. When a wait ends without them, the permits are released, at the latest after 5 s.
+    /// [Mechanics](https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md#several-permits).
+    ///
+    /// Not in an open transaction, and not with [`hold_at_least`](Self::hold_at_least): [`Error::AlreadyInTransaction`],
+    /// [`Error::InvalidLease`].
+    ///
+    /// ```
+    /// use diesel::prelude::*;
+    /// use diesel_locks::prelude::*;
+    /// use std::time::Duration;
+    ///
+    /// const MEMORY_GB: Semaphore = Semaphore::from_static("memory-gb", 8);
+    ///
+    /// # let mut conn = SqliteConnection::establish(":memory:")?;
+    /// # diesel_locks::migrate(&mut conn)?;
+    /// let lease = LeaseOptions::new(Duration::from_secs(30)).permits(3);
+    /// let slot = conn.acquire_slot(&MEMORY_GB, lease, Duration::from_secs(60))?;
+    /// assert_eq!(slot.permits(), 3);
+    /// conn.release_slot(slot)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias("weight", "acquire_many", "batch", "weighted semaphore"))]
+    pub fn permits(mut self, permits: u32) -> Self {
+        self.permits = permits;
+        self
+    }
+
+    pub(crate) fn permits_at_once(&self) -> u32 {
+        self.permits
+    }
+
+    /// The same lease of one permit, for a part of the time.
+    pub(crate) fn of_one_permit(&self, duration: Duration) -> Self {
+        Self {
+            duration,
+            permits: 1,
+            max_hold: None,
+            ..self.clone()
+        }
+    }
+
     pub(crate) fn duration(&self) -> Duration {
         self.duration
     }
@@ -131,6 +180,12 @@ impl LeaseOptions {
             return Err(Error::InvalidLease {
                 requested: self.hold_at_least,
                 reason: "hold_at_least is longer than the lease",
+            });
+        }
+        if self.permits > 1 && !self.hold_at_least.is_zero() {
+            return Err(Error::InvalidLease {
+                requested: self.hold_at_least,
+                reason: "hold_at_least is for one permit",
             });
         }
         Ok(up_to_micros(self.hold_at_least))
@@ -233,7 +288,6 @@ pub struct RenewalRequest {
     pub(crate) release_seen: bool,
 }
 
-#[cfg(any(feature = "_mysql", feature = "_pool"))]
 impl RenewalRequest {
     /// A request to renew a slot, or, with any lease, to release it.
     pub(crate) fn new(slot: &Slot, lease_us: i64) -> Self {
@@ -355,6 +409,12 @@ mod tests {
             (
                 LeaseOptions::new(Duration::from_secs(1)).hold_at_least(Duration::from_secs(2)),
                 "hold_at_least",
+            ),
+            (
+                LeaseOptions::new(Duration::from_secs(1))
+                    .hold_at_least(SHORTEST_LEASE)
+                    .permits(2),
+                "one permit",
             ),
         ] {
             let error = lease.check().expect_err("unusable");

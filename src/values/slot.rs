@@ -161,7 +161,8 @@ pub struct SemaphoreInfo {
 /// A leased slot of a semaphore, which, unlike that of a `SlotGuard`, is neither renewed in the background nor released on drop.
 ///
 /// It is identified by its token, belongs to no connection, transaction or process, and is held until it is released or its lease
-/// expires.
+/// expires. With [several permits](crate::LeaseOptions::permits) it consists of one slot for each, which [`split`](Self::split)
+/// returns; methods renew, release and pin all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a slot that is not released is held until its lease expires"]
 #[doc(alias("lease", "permit", "token"))]
@@ -172,6 +173,8 @@ pub struct Slot {
     pub(crate) fence: i64,
     /// The end of the lease by the local clock; never later than by the database's clock.
     pub(crate) deadline: Instant,
+    /// Those of the other permits. They have no others, and their deadlines are not used.
+    pub(crate) others: Vec<Slot>,
 }
 
 impl Slot {
@@ -184,7 +187,52 @@ impl Slot {
             token,
             fence,
             deadline: Instant::now(),
+            others: Vec::new(),
         }
+    }
+
+    /// Returns one slot for each permit. Each may be renewed and released alone: to give back some permits of several, or, by their
+    /// parts, to hand them on to another process.
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel_locks::prelude::*;
+    /// # use std::time::Duration;
+    /// # let mut conn = SqliteConnection::establish(":memory:")?;
+    /// # diesel_locks::migrate(&mut conn)?;
+    /// let lease = LeaseOptions::new(Duration::from_secs(30)).permits(3);
+    /// let slot = conn.acquire_slot(&Semaphore::new("memory-gb", 8), lease, Wait::No)?;
+    /// let mut slots = slot.split();
+    /// conn.release_slot(slots.remove(2))?; // one permit of three
+    /// let two = slots.remove(0).and(slots);
+    /// assert_eq!(two.permits(), 2);
+    /// # conn.release_slot(two)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn split(mut self) -> Vec<Self> {
+        let (deadline, others) = (self.deadline, std::mem::take(&mut self.others));
+        let others = others.into_iter().map(|other| Self { deadline, ..other });
+        std::iter::once(self).chain(others).collect()
+    }
+
+    /// Returns one slot that consists of this one and others: the opposite of [`split`](Self::split). It has the shortest
+    /// [`remaining`](Self::remaining) of them.
+    pub fn and(mut self, others: impl IntoIterator<Item = Self>) -> Self {
+        for other in others.into_iter().flat_map(Self::split) {
+            self.deadline = self.deadline.min(other.deadline);
+            self.others.push(other);
+        }
+        self
+    }
+
+    /// Returns the number of permits: 1, or that of [`LeaseOptions::permits`](crate::LeaseOptions::permits).
+    pub fn permits(&self) -> u32 {
+        u32::try_from(self.others.len() + 1).unwrap_or(u32::MAX)
+    }
+
+    /// The slot of each permit.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.others)
     }
 
     /// Returns the semaphore's name.
@@ -192,12 +240,13 @@ impl Slot {
         &self.semaphore
     }
 
-    /// Returns the number of the slot, from 1 to the number of permits. No two unexpired leases have the same.
+    /// Returns the number of the slot, from 1 to the number of permits; with several permits, of the first one. No two unexpired
+    /// leases have the same.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Returns the token that identifies this grant: a random UUID.
+    /// Returns the token that identifies this grant, with several permits that of the first one: a random UUID.
     #[doc(alias("owner", "uuid"))]
     pub fn token(&self) -> Uuid {
         self.token
@@ -216,14 +265,18 @@ impl Slot {
     /// the query for free slots. A fail-over that loses grants also loses their fences: see
     /// [`raise_fences`](crate::SemaphoreExt::raise_fences).
     ///
+    /// Each of several permits has its own fence. This returns the largest.
+    ///
     /// Fences exceed 2<sup>53</sup>: transfer them as text in JSON.
     #[doc(alias("fencing token", "fencing_token", "epoch", "generation"))]
     pub fn fence(&self) -> i64 {
-        self.fence
+        self.rows()
+            .fold(self.fence, |fence, row| fence.max(row.fence))
     }
 
     /// Returns the minimum time that remains of the lease, by the monotonic clock of this process. It counts from the moment before
-    /// the statement was sent that acquired or renewed the slot last. Zero: the lease may have expired.
+    /// the statement was sent that acquired or renewed the slot last; with several permits, the first of these statements. Zero: the
+    /// lease may have expired.
     #[doc(alias("ttl", "expires_in"))]
     pub fn remaining(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())

@@ -92,7 +92,7 @@ macro_rules! all_tests {
                 waits_end_by_limit_stop_and_release,
             },
             renewers_dropped::{
-                acquisitions, all_guards, leaders, releases, runs, ticks,
+                acquisitions, all_guards, leaders, releases, runs, several_permits, ticks,
             },
             renewers_loops::{
                 each_tick_is_run_by_one_node,

@@ -12,6 +12,8 @@ use diesel::prelude::QueryDsl;
 use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable};
 
+use uuid::Uuid;
+
 use crate::engine::dialect::Dialect;
 use crate::engine::ending::autocommit_retry;
 use crate::engine::literal;
@@ -241,11 +243,10 @@ impl<C: Link<Db = Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
         self.update(Release, slot, expiry, is_first).await
     }
 
-    fn release_unused_statement(&self, semaphore: &str, token: &[u8]) -> String {
+    fn release_unused_statement(&self, semaphore: &str, tokens: &[Uuid]) -> String {
         let mut name = String::new();
         literal::push_for_mysql(&mut name, semaphore);
-        let token = literal::hexadecimal(token);
-        let release = ReleaseUnused::text::<Mysql>(&name, &format!("x'{token}'"));
+        let release = ReleaseUnused::text::<Mysql>(&name, tokens, ["x'", "'"]);
         // Without the slot's number the statement reads all slots of the semaphore. At this level it does not wait for
         // those of other tokens, which others may have locked. The session ends afterwards. The level of one transaction could
         // not be set while another one is open.

@@ -9,6 +9,8 @@ use diesel::dsl::select;
 use diesel::pg::Pg;
 use diesel::prelude::{ExpressionMethods, QueryDsl};
 
+use uuid::Uuid;
+
 use crate::engine::ending::autocommit_retry;
 use crate::engine::literal;
 use crate::engine::postgres::protection::{
@@ -207,11 +209,10 @@ impl<C: Link<Db = Pg>> SemaphoreBackend for PostgresEngine<'_, C> {
         ensure_changed(conn, slot, expiry, released?).await
     }
 
-    fn release_unused_statement(&self, semaphore: &str, token: &[u8]) -> String {
+    fn release_unused_statement(&self, semaphore: &str, tokens: &[Uuid]) -> String {
         let mut name = String::new();
         literal::push_for_postgres(&mut name, semaphore);
-        let token = literal::hexadecimal(token);
-        ReleaseUnused::text::<Pg>(&name, &format!("decode('{token}', 'hex')"))
+        ReleaseUnused::text::<Pg>(&name, tokens, ["decode('", "', 'hex')"])
     }
 
     async fn release_unused(&mut self, slot: &Slot) -> Result<usize, Error> {

@@ -10,6 +10,8 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 use diesel::sqlite::Sqlite;
 
+use uuid::Uuid;
+
 use crate::engine::dialect::{DbNow, Dialect, LeaseRemaining};
 use crate::engine::literal;
 use crate::engine::slot_queries::{
@@ -217,11 +219,10 @@ impl<C: Link<Db = Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
         })
     }
 
-    fn release_unused_statement(&self, semaphore: &str, token: &[u8]) -> String {
+    fn release_unused_statement(&self, semaphore: &str, tokens: &[Uuid]) -> String {
         let mut name = String::new();
         literal::push_for_sqlite(&mut name, semaphore);
-        let token = literal::hexadecimal(token);
-        ReleaseUnused::text::<Sqlite>(&name, &format!("x'{token}'"))
+        ReleaseUnused::text::<Sqlite>(&name, tokens, ["x'", "'"])
     }
 
     async fn release_unused(&mut self, slot: &Slot) -> Result<usize, Error> {
@@ -473,9 +474,9 @@ mod tests {
             let semaphore = Semaphore::new("a'b\"c\\d é漢🔒", 1);
             let lease = LeaseOptions::new(Duration::from_secs(60));
             let slot = conn.acquire_slot(&semaphore, lease, Wait::No);
-            let token = slot.expect("free").token.into_bytes();
+            let token = slot.expect("free").token;
             let release =
-                SqliteEngine(&mut conn).release_unused_statement(semaphore.name(), &token);
+                SqliteEngine(&mut conn).release_unused_statement(semaphore.name(), &[token]);
             let released = diesel::sql_query(&release).execute(&mut conn);
             assert_eq!(released, Ok(1), "{encoding}: {release}");
         }

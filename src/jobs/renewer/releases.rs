@@ -195,19 +195,21 @@ impl<P: Pool> Shared<P> {
     ) -> Result<Vec<Uuid>, Error> {
         let batch: Vec<RenewalRequest> = slots
             .iter()
-            .map(|slot| RenewalRequest::new(slot, 0))
+            .flat_map(|slot| slot.rows())
+            .map(|row| RenewalRequest::new(row, 0))
             .collect();
         let locked = {
             let mut conn = self.lend(timeout).await?;
             let mut engine = P::Connection::engine(&mut conn)?;
             unless_dropped!(borrowed &mut *engine, |engine| engine.release_batch(&batch, kind))?
         };
-        let is_locked = |slot: &Slot| locked.iter().any(|token| token == slot.token.as_bytes());
-        let released = slots.iter().filter(|slot| !is_locked(slot)).map(|slot| {
-            notify_released(&slot.semaphore, 1, Some(slot.number));
-            slot.token
-        });
-        Ok(released.collect())
+        let is_locked = |row: &Slot| locked.iter().any(|token| token == row.token.as_bytes());
+        let rows = slots.iter().flat_map(|slot| slot.rows());
+        for row in rows.filter(|row| !is_locked(row)) {
+            notify_released(&row.semaphore, 1, Some(row.number));
+        }
+        let released = slots.iter().filter(|slot| !slot.rows().any(is_locked));
+        Ok(released.map(|slot| slot.token).collect())
     }
 }
 

@@ -282,10 +282,11 @@ impl<P: Pool> Shared<P> {
                 left_out.push(Arc::clone(&slot.state));
             }
             if let Some(next) = next {
-                leases.push(RenewalRequest {
-                    release_seen: slot.state.release_requested(),
-                    ..RenewalRequest::new(slot.state.slot(), up_to_micros(next))
-                });
+                let release_seen = slot.state.release_requested();
+                leases.extend(slot.state.slot().rows().map(|row| RenewalRequest {
+                    release_seen,
+                    ..RenewalRequest::new(row, up_to_micros(next))
+                }));
                 shortest = Some(shortest.unwrap_or(slot.lease).min(slot.lease));
             }
         }
@@ -357,7 +358,7 @@ impl<P: Pool> Shared<P> {
     }
 
     /// Extends the leases that the database has extended in the statement that was sent at `started`, and marks the guards of
-    /// others as lost. Returns whether all that are still held have a new lease.
+    /// others as lost; that of several permits if one is lost. Returns whether all that are still held have a new lease.
     fn confirm(
         &self,
         leases: &[RenewalRequest],
@@ -365,7 +366,7 @@ impl<P: Pool> Shared<P> {
         started: Instant,
         clock_resolution: Duration,
     ) -> bool {
-        let mut answers: HashMap<Vec<u8>, (i64, bool)> = answers
+        let answers: HashMap<Vec<u8>, (i64, bool)> = answers
             .into_iter()
             .map(|it| (it.token, (it.remaining_us, it.release_requested)))
             .collect();
@@ -374,11 +375,20 @@ impl<P: Pool> Shared<P> {
         let mut all_renewed = true;
         let mut inner = self.lock();
         for lease in leases {
+            // The first permit of several stands for all.
             let token = Uuid::from_bytes(lease.token);
-            let answer = answers.remove(lease.token.as_slice());
             let Some(slot) = inner.slots.get(&token) else {
                 continue;
             };
+            let rows = slot.state.slot().rows();
+            let answers: Option<Vec<_>> = rows
+                .map(|row| answers.get(row.token.as_bytes().as_slice()).copied())
+                .collect();
+            let answer = answers.map(|rows| {
+                let is_requested = rows.iter().any(|(_, requested)| *requested);
+                let remaining = rows.iter().map(|(remaining_us, _)| *remaining_us).min();
+                (remaining.unwrap_or(0), is_requested)
+            });
             if let Some((remaining_us, requested)) = answer
                 && let Ok(remaining_us) = u64::try_from(remaining_us)
             {

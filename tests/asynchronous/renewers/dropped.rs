@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 
 use diesel_locks::limits::SHORTEST_PERIOD;
 use diesel_locks::prelude::*;
-use diesel_locks::{ActiveSlot, Async, Error, SlotGuard, StopToken, Tick, TimerJob};
+use diesel_locks::{
+    ActiveSlot, Async, Error, InspectExt, ListOptions, LockPool, SlotGuard, StopToken, Tick,
+    TimerJob,
+};
 use tokio::time::sleep;
 
 use super::{Fixture, ONE, lock_rows, one_hour, renewed, until};
@@ -94,6 +97,48 @@ pub(crate) async fn acquisitions<E: Engine, K: Kind>() {
             Box::pin(test.renewer.acquire(one, lease, wait))
         })
         .await;
+    }
+}
+
+/// What a request for several permits keeps has leases of 5 s, also when the lease that it requests is longer.
+pub(crate) async fn several_permits<E: Engine, K: Kind>() {
+    const KEPT: Duration = Duration::from_secs(5);
+    let test = &Fixture::<E, K>::new().await;
+    let (semaphore, lease) = (&Semaphore::new("three", 3), &one_hour().permits(3));
+    let locks = &LockPool::new(K::pool(&test.database, 2).await);
+    for leases in [true, false] {
+        let mut is_ready = false;
+        for polls in 0..=4 * MOST_POLLS {
+            let never = || -> BoxFuture<'static, bool> { Box::pin(async { false }) };
+            let request: BoxFuture<'_, Result<(), Error>> = if leases {
+                Box::pin(async {
+                    let guard = test.renewer.acquire(semaphore, lease, LONG).await?;
+                    assert_eq!(guard.slot().permits(), 3);
+                    guard.release().await.map(drop)
+                })
+            } else {
+                Box::pin(locks.with_slots(semaphore, 3, LONG, async |_| Ok::<_, Error>(())))
+            };
+            let (end, _) = poll_then_drop(request, polls, &never).await;
+            is_ready = match end {
+                End::Dropped => false,
+                End::Ready(Ok(())) => true,
+                other => panic!("after {polls} polls: {other:?}"),
+            };
+            until("what is held has a short lease", async || {
+                let all = test.watch.with(|conn| conn.held_slots(&ListOptions::new()));
+                let all = all.await.expect("rows");
+                all.iter().all(|held| held.remaining <= KEPT)
+            })
+            .await;
+            // As the time would.
+            let expire = "UPDATE diesel_locks_slots SET token = NULL, expires_us = 0";
+            test.watch.with(move |conn| E::sql(conn, expire)).await;
+            if is_ready {
+                break;
+            }
+        }
+        assert!(is_ready, "it ends");
     }
 }
 

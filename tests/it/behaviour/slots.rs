@@ -18,6 +18,7 @@ pub(crate) mod release_requests;
 pub(crate) mod renewer_stop;
 pub(crate) mod renewers;
 pub(crate) mod rows;
+pub(crate) mod several;
 pub(crate) mod transaction_slots;
 pub(crate) mod transactions;
 

@@ -157,6 +157,15 @@ macro_rules! core_tests {
                     changed_number_is_never_exceeded,
                     number_that_is_missing_or_unusable_is_an_error,
                 },
+                several::{
+                    several_permits_are_held_as_one,
+                    several_permits_are_acquired_beside_requests_for_one,
+                    requests_for_several_permits_do_not_wait_for_each_other,
+                    request_that_ends_leaves_no_permit_held,
+                    guard_of_several_permits_is_lost_as_a_whole,
+                    transaction_holds_several_permits_until_it_ends,
+                    unusable_numbers_of_permits_are_refused,
+                },
                 release_requests::{
                     released_slot_shows_no_request,
                     slot_of_a_guard_is_handed_on,

@@ -20,6 +20,8 @@ pub(crate) enum Sabotage {
     OverCapacity,
     /// Numbers are drawn in a transaction of their own.
     LeakySequence,
+    /// Of several permits one is leased.
+    PartialPermits,
     /// The number of permits in the database is ignored.
     IgnoredLimit,
     /// Counters are read before they are locked.

@@ -175,16 +175,24 @@ impl<C: Store> WorkerContext<C> {
             Task::Lock(locking) => locks::count_up(self, client, operation, workload, locking),
             Task::Lease {
                 semaphore,
+                permits,
                 renewed: true,
                 lease_ms,
                 wait,
-            } => leases::with_guard(self, operation, workload, semaphore, *lease_ms, *wait),
+            } => {
+                let lease = (*lease_ms, *permits);
+                leases::with_guard(self, operation, workload, semaphore, lease, *wait)
+            }
             Task::Lease {
                 semaphore,
+                permits,
                 renewed: false,
                 lease_ms,
                 wait,
-            } => leases::without_guard(self, operation, workload, semaphore, *lease_ms, *wait),
+            } => {
+                let lease = (*lease_ms, *permits);
+                leases::without_guard(self, operation, workload, semaphore, lease, *wait)
+            }
             Task::Pinned { lease_ms } => leases::pinned(self, operation, workload, *lease_ms),
             Task::Revoked { lease_ms } => guards::revoked(self, operation, *lease_ms),
             Task::Asked { lease_ms } => guards::asked(self, operation, *lease_ms),

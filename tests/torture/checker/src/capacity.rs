@@ -34,19 +34,24 @@ pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
         };
         let holding = if matches!(operation.task, Task::Lease { .. } | Task::Tick { .. }) {
             let belief = jumps.believed_hold(operation);
-            belief.map(|(from, until, slot)| (from, until, Some(slot.number)))
+            belief.map(|(from, until, slot)| (from, until, Some(slot.number), slot.other))
         } else {
             let number = operation.slot().map(|slot| slot.number);
-            operation.held().map(|(from, until)| (from, until, number))
+            operation
+                .held()
+                .map(|(from, until)| (from, until, number, None))
         };
-        if let Some((from, until, slot)) = holding {
+        if let Some((from, until, slot, other)) = holding {
             let all = by_semaphore.entry(semaphore.name).or_default();
-            all.push(Holding {
-                from,
-                until,
-                slot,
-                operation,
-            });
+            // One for each permit.
+            for slot in [slot].into_iter().chain(other.map(Some)) {
+                all.push(Holding {
+                    from,
+                    until,
+                    slot,
+                    operation,
+                });
+            }
         }
     }
     for semaphore in workload_spec::semaphores() {

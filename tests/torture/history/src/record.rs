@@ -25,6 +25,8 @@ impl Op {
 pub struct SlotHeld {
     /// Its number: from 1.
     pub number: u32,
+    /// That of the other permit, of two.
+    pub other: Option<u32>,
     /// Its fence.
     pub fence: i64,
     /// For a tick of a timer: when it was due, in microseconds since 1970.

@@ -81,6 +81,8 @@ pub enum Task {
     Lease {
         /// Which semaphore.
         semaphore: String,
+        /// How many permits at once: 1 or 2.
+        permits: u32,
         /// Whether the lease is renewed in the background.
         renewed: bool,
         /// How long the lease is.

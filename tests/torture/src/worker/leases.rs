@@ -27,6 +27,19 @@ pub(super) fn lease<C: Store>(context: &WorkerContext<C>, milliseconds: u64) -> 
         .holder(format!("process {}", context.job.process))
 }
 
+/// A lease of one or two permits.
+pub(super) fn lease_of<C: Store>(
+    context: &WorkerContext<C>,
+    milliseconds: u64,
+    permits: u32,
+) -> LeaseOptions {
+    let lease = lease(context, milliseconds);
+    if context.job.sabotage == Some(Sabotage::PartialPermits) {
+        return lease;
+    }
+    lease.permits(permits)
+}
+
 /// The slot, with its fence.
 pub(super) fn held<C: Store>(context: &WorkerContext<C>, slot: &Slot) -> SlotHeld {
     let number = slot.number();
@@ -35,8 +48,11 @@ pub(super) fn held<C: Store>(context: &WorkerContext<C>, slot: &Slot) -> SlotHel
     } else {
         0
     };
+    let is_partial = context.job.sabotage == Some(Sabotage::PartialPermits);
+    let other = slot.clone().split().get(1).map(Slot::number);
     SlotHeld {
         number,
+        other: other.or((is_partial && number > 1).then_some(1)),
         fence: slot.fence() - back,
         due_us: None,
     }
@@ -105,11 +121,11 @@ pub(crate) fn with_guard<C: Store>(
     operation: &Operation,
     workload: &mut Workload,
     name: &str,
-    lease_ms: u64,
+    (lease_ms, permits): (u64, u32),
     wait_limit: WaitLimit,
 ) -> Result<Outcome, Failure> {
     let semaphore = semaphore(context, name);
-    let lease = lease(context, lease_ms);
+    let lease = lease_of(context, lease_ms, permits);
     let Some(leased_slot) = LeasedSlot::acquire(context, &semaphore, lease, wait_limit)? else {
         return Ok(Outcome::Refused);
     };
@@ -133,12 +149,12 @@ pub(crate) fn without_guard<C: Store>(
     operation: &Operation,
     workload: &mut Workload,
     name: &str,
-    lease_ms: u64,
+    (lease_ms, permits): (u64, u32),
     wait_limit: WaitLimit,
 ) -> Result<Outcome, Failure> {
     let semaphore = semaphore(context, name);
-    let Some(mut slot) = acquired(context, &semaphore, lease(context, lease_ms), wait_limit)?
-    else {
+    let lease = lease_of(context, lease_ms, permits);
+    let Some(mut slot) = acquired(context, &semaphore, lease, wait_limit)? else {
         return Ok(Outcome::Refused);
     };
     operation.entered(Some(held(context, &slot)))?;

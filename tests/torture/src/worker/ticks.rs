@@ -88,6 +88,7 @@ pub(super) fn begin(
     due_at: DateTime<Utc>,
 ) -> Result<SlotHeld, Failure> {
     let held = SlotHeld {
+        other: None,
         number: slot.number(),
         fence: slot.fence(),
         due_us: Some(due_at.timestamp_micros()),

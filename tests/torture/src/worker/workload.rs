@@ -188,8 +188,12 @@ impl Workload {
         if wait == WaitLimit::Forever && semaphore == workload_spec::LIMITED.name {
             wait = self.limited_wait();
         }
+        // Not where there is one, and not where both wait for what a transaction may hold for ever.
+        let may_be_several = [workload_spec::LEASED[1].name, workload_spec::LIMITED.name];
+        let several = may_be_several.contains(&&*semaphore) && self.percent(20);
         Task::Lease {
             semaphore,
+            permits: if several { 2 } else { 1 },
             renewed,
             lease_ms,
             wait,

@@ -310,6 +310,7 @@ macro_rules! tests_on {
                 a_stale_read_is_found: "stale-read" => &["lost_updates"],
                 no_fence_is_found: "no-fence" => &["stale_writes"],
                 over_capacity_is_found: "over-capacity" => &["over_capacity"],
+                a_lease_of_too_few_permits_is_found: "partial-permits" => &["over_capacity"],
                 an_ignored_limit_is_found: "ignored-limit" => &["over_capacity"],
                 a_leaky_sequence_is_found: "leaky-sequence" => &["sequence_gaps"],
                 an_unrenewed_lease_is_found: "no-renewal" => &["lost_leases"],

@@ -25,6 +25,7 @@ const KINDS: [ErrorKind; 11] = [
 fn lease(wait: WaitLimit) -> Task {
     let (semaphore, renewed, lease_ms) = ("leader".to_owned(), true, 1000);
     Task::Lease {
+        permits: 1,
         semaphore,
         renewed,
         lease_ms,

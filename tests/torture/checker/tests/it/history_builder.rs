@@ -58,6 +58,7 @@ pub(crate) fn locking_within(wait: WaitLimit) -> Task {
 /// A task of the kind that leases a slot.
 pub(crate) fn leasing(semaphore: &str) -> Task {
     Task::Lease {
+        permits: 1,
         semaphore: semaphore.to_owned(),
         renewed: false,
         lease_ms: 1000,
@@ -250,6 +251,7 @@ impl HistoryBuilder {
     /// It enters.
     pub(crate) fn enter(&mut self, op: Op, slot: Option<(u32, i64)>, ms: u64) {
         let slot = slot.map(|(number, fence)| SlotHeld {
+            other: None,
             number,
             fence,
             due_us: None,

@@ -10,6 +10,7 @@ const PINNED: Task = Task::Pinned { lease_ms: 1000 };
 
 fn renewed() -> Task {
     Task::Lease {
+        permits: 1,
         semaphore: "leader".to_owned(),
         renewed: true,
         lease_ms: 1000,

@@ -150,6 +150,7 @@ fn a_lease_of_no_known_semaphore_or_without_a_slot() {
     refuses(&builder, "without a number");
     // As it is to be.
     let slot = Some(SlotHeld {
+        other: None,
         number: 1,
         fence: 300,
         due_us: None,

@@ -29,6 +29,7 @@ fn after(
 fn a_wait_that_ends_early() {
     let lock = locking_within(WaitLimit::AtMost(100));
     let lease = Task::Lease {
+        permits: 1,
         semaphore: "leader".to_owned(),
         renewed: false,
         lease_ms: 1000,
@@ -117,6 +118,7 @@ fn late(found: &[(Violation, u64)]) -> bool {
 fn grant_or_refusal_in_time_is_not_late() {
     let lock = locking_within;
     let lease = |renewed, wait| Task::Lease {
+        permits: 1,
         semaphore: "leader".to_owned(),
         renewed,
         lease_ms: 100_000,
@@ -184,6 +186,7 @@ fn a_fault_of_its_own_or_of_all_lets_a_wait_end_late() {
 #[test]
 fn without_a_server_the_pause_of_another_holds_up_grants() {
     let lease = Task::Lease {
+        permits: 1,
         semaphore: "leader".to_owned(),
         renewed: false,
         lease_ms: 100_000,

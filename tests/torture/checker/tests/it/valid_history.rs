@@ -21,6 +21,7 @@ pub(crate) fn valid_history() -> HistoryBuilder {
         builder.pinned(process, (slot.0, slot.1 + 10), [112, 113, 120, 122]);
     }
     let renewed = Task::Lease {
+        permits: 1,
         semaphore: "leader".to_owned(),
         renewed: true,
         lease_ms: 1000,

@@ -85,13 +85,14 @@ pub(super) fn attempt<'a, C: Store>(
         Task::Pass { sequence } => issue(conn, operation, plan, *sequence),
         Task::Lease {
             semaphore: name,
+            permits,
             lease_ms,
             wait,
             ..
         } => {
             let leased = Leased {
                 semaphore: semaphore(context, name),
-                lease: leases::lease(context, *lease_ms),
+                lease: leases::lease_of(context, *lease_ms, *permits),
                 name,
             };
             lease(context, conn, operation, plan, leased, *wait)

@@ -197,6 +197,7 @@ impl HistoryBuilder {
         let due_us = Some(ms * 1000);
         let (number, name) = (1, workload_spec::TIMER.name);
         let slot = SlotHeld {
+            other: None,
             number,
             fence,
             due_us,
