@@ -7,6 +7,8 @@ use uuid::Uuid;
 use crate::acts::cancel_guard::CancelGuard;
 use crate::acts::closures::Work;
 use crate::acts::events::SlotRequest;
+#[cfg(feature = "testing")]
+use crate::acts::failures;
 use crate::acts::slot_attempts::{NO_WAIT, RetryBudget, acquire, begin_with_slot};
 use crate::acts::slot_queue::{self, NotifyOnDrop, Pace, poll_until, wait_for_turn};
 use crate::acts::transaction::{
@@ -30,12 +32,23 @@ pub(crate) async fn try_acquire(
     token: Uuid,
 ) -> Result<Option<Slot>, Error> {
     let request = SlotRequest::new(semaphore);
-    let outcome = match wait_for_turn(engine, semaphore).await {
-        Ok(_turn) => acquire(engine, semaphore, lease, token, NO_WAIT).await,
-        Err(error) => Err(error),
-    };
+    let outcome = acquire_once(engine, semaphore, lease, token).await;
     request.record(outcome.as_ref().map(Option::as_ref), |it| Some(it.number));
     outcome
+}
+
+async fn acquire_once(
+    engine: &mut dyn Engine,
+    semaphore: &Semaphore,
+    lease: &LeaseOptions,
+    token: Uuid,
+) -> Result<Option<Slot>, Error> {
+    let _turn = wait_for_turn(engine, semaphore).await?;
+    #[cfg(feature = "testing")]
+    if failures::of_slot(engine, semaphore)? {
+        return Ok(None);
+    }
+    acquire(engine, semaphore, lease, token, NO_WAIT).await
 }
 
 pub(crate) async fn acquire_timeout(
@@ -73,6 +86,10 @@ where
 
 async fn try_begin(engine: &mut dyn Engine, semaphore: &Semaphore) -> Result<Option<()>, Error> {
     let _turn = wait_for_turn(engine, semaphore).await?;
+    #[cfg(feature = "testing")]
+    if failures::of_slot(engine, semaphore)? {
+        return Ok(None);
+    }
     begin_with_slot(engine, semaphore, NO_WAIT).await
 }
 
@@ -128,6 +145,10 @@ impl Acquire<'_> {
         waiting: &Waiting,
         budget: RetryBudget,
     ) -> Result<Answer<Option<Slot>>, Error> {
+        #[cfg(feature = "testing")]
+        if failures::of_slot(engine, semaphore)? {
+            return Ok(Answer::Continue(None));
+        }
         let slot = match self {
             Self::Lease(lease) => {
                 let slot = acquire(engine, semaphore, lease, Uuid::new_v4(), budget).await?;
@@ -189,6 +210,10 @@ pub(crate) async fn renew(
     let lease_us = lease::micros(duration)?;
     NameKind::Semaphore.check(&slot.semaphore)?;
     assert_open_if_in_transaction(engine).await?;
+    #[cfg(feature = "testing")]
+    if failures::loses_slot(&slot.semaphore) {
+        return Err(lost(slot));
+    }
     for (expiry, state) in STATES {
         let started = Instant::now();
         if engine.renew_one(slot, lease_us, expiry).await? > 0 {

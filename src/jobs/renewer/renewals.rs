@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 use crate::acts::cancel_guard::unless_dropped;
+#[cfg(feature = "testing")]
+use crate::acts::failures;
 use crate::engine::HasEngine;
 use crate::jobs::callbacks::never_wait;
 use crate::jobs::guard::State;
@@ -128,6 +130,20 @@ impl Inner {
             Err(renewal.into_iter().chain(release).min())
         }
     }
+}
+
+/// The answers without those to the leases that a test has chosen to be lost.
+#[cfg(feature = "testing")]
+fn without_chosen(
+    mut answers: Vec<RenewalResult>,
+    leases: &[RenewalRequest],
+) -> Vec<RenewalResult> {
+    for lease in leases {
+        if failures::loses_slot(&lease.semaphore) {
+            answers.retain(|answer| answer.token != lease.token);
+        }
+    }
+    answers
 }
 
 impl<P: Pool> Shared<P> {
@@ -350,6 +366,8 @@ impl<P: Pool> Shared<P> {
             return Ok(false);
         };
         let answers = answers?;
+        #[cfg(feature = "testing")]
+        let answers = without_chosen(answers, leases);
         let clock_resolution = engine.clock_resolution();
         drop(engine);
         drop(conn);
