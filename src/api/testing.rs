@@ -1,5 +1,10 @@
-//! For the tests of an application: a lease that has expired, another holder, an attempt that fails. Without a sleep, and without a
-//! second process. Feature `testing`, which belongs in `[dev-dependencies]`.
+//! For the tests of an application: a lease that has expired, another holder, an attempt that fails; without a sleep or a second
+//! process. Enable the feature `testing` in `[dev-dependencies]`.
+
+#![allow(
+    clippy::missing_errors_doc,
+    reason = "the page of `Error` lists those of acquisitions, which are most of them"
+)]
 
 use std::fmt;
 use std::time::Duration;
@@ -17,11 +22,10 @@ use crate::api::setup::AsEngine;
 use crate::engine::ending::roll_back;
 use crate::engine::{Engine, HasEngine};
 use crate::error::NameKind;
-use crate::error::limits::LONGEST_LEASE;
 #[cfg(feature = "_pool")]
 use crate::jobs::guard::renew_all_soon;
 use crate::link::depth::depth;
-use crate::values::lease::up_to_micros;
+use crate::values::lease::micros;
 use crate::values::lock_request::Request;
 use crate::{Error, LeaseOptions, LockRequest, Semaphore, Slot, Wait};
 
@@ -51,10 +55,6 @@ use crate::{Error, LeaseOptions, LockRequest, Semaphore, Slot, Wait};
 ///
 /// [Minimum hold times](LeaseOptions::hold_at_least) end earlier too. So does a tick of a `TimerJob`, of which the slot is the
 /// record: another node may run the tick again, a waiting one within a minute.
-///
-/// # Errors
-///
-/// [`Error::InvalidLease`] if `by` is longer than the longest lease; those of the database.
 pub fn expire_leases<C: AsEngine<false>>(
     conn: &mut C,
     semaphore: impl AsRef<str>,
@@ -65,10 +65,6 @@ pub fn expire_leases<C: AsEngine<false>>(
 }
 
 /// [`expire_leases`] on a connection of diesel-async.
-///
-/// # Errors
-///
-/// As [`expire_leases`].
 #[cfg(feature = "_async")]
 pub fn expire_leases_async<C: AsEngine<true>>(
     conn: &mut C,
@@ -84,14 +80,8 @@ pub fn expire_leases_async<C: AsEngine<true>>(
 
 async fn expire(engine: &mut dyn Engine, name: &str, by: Duration) -> Result<usize, Error> {
     NameKind::Semaphore.check(name)?;
-    if by > LONGEST_LEASE {
-        return Err(Error::InvalidLease {
-            requested: by,
-            reason: "no lease is longer",
-        });
-    }
     assert_open_if_in_transaction(engine).await?;
-    let held = engine.expire(name, up_to_micros(by)).await?;
+    let held = engine.expire(name, micros(by)?).await?;
     slot_queue::notify_released(name, held, None);
     #[cfg(feature = "_pool")]
     renew_all_soon(name);
@@ -128,11 +118,7 @@ pub struct OtherHolder<C: AsEngine<ASYNC>, const ASYNC: bool = false> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Without a wait in the request it does not wait. On SQLite no other connection can write meanwhile.
-///
-/// # Errors
-///
-/// [`Error::Unavailable`] if a lock is held; those of [`with_object_lock`](crate::ObjectLockExt::with_object_lock).
+/// [`Error::Unavailable`] if a lock is held, unless the request waits. On SQLite no other connection can write meanwhile.
 pub fn hold_object_lock<C: AsEngine<false>>(
     conn: C,
     request: impl Into<LockRequest>,
@@ -141,10 +127,6 @@ pub fn hold_object_lock<C: AsEngine<false>>(
 }
 
 /// [`hold_object_lock`] on a connection of diesel-async.
-///
-/// # Errors
-///
-/// As [`hold_object_lock`].
 #[cfg(feature = "_async")]
 pub fn hold_object_lock_async<C: AsEngine<true> + Send>(
     conn: C,
@@ -193,10 +175,7 @@ const OWN_TRANSACTION: &str = "it releases what it holds by the end of its own t
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// # Errors
-///
-/// [`Error::Unavailable`] if fewer are free, and then none is held; those of
-/// [`try_acquire_slot`](crate::SemaphoreExt::try_acquire_slot).
+/// [`Error::Unavailable`], and none is held, if fewer are free.
 pub fn hold_slots<C: AsEngine<false>>(
     conn: C,
     semaphore: &Semaphore,
@@ -206,10 +185,6 @@ pub fn hold_slots<C: AsEngine<false>>(
 }
 
 /// [`hold_slots`] on a connection of diesel-async.
-///
-/// # Errors
-///
-/// As [`hold_slots`].
 #[cfg(feature = "_async")]
 pub fn hold_slots_async<C: AsEngine<true> + Send>(
     conn: C,
@@ -253,10 +228,6 @@ const HELD: &str = "a connection until the release";
 
 impl<C: AsEngine<false>> OtherHolder<C> {
     /// Ends the transaction, or releases the slots that are still held. Returns the connection.
-    ///
-    /// # Errors
-    ///
-    /// Those of the database.
     pub fn release(self) -> Result<C, Error> {
         C::Engine::block_on(released(self))
     }
@@ -265,10 +236,6 @@ impl<C: AsEngine<false>> OtherHolder<C> {
 #[cfg(feature = "_async")]
 impl<C: AsEngine<true> + Send> OtherHolder<C, true> {
     /// Releases as that of a blocking connection.
-    ///
-    /// # Errors
-    ///
-    /// Those of the database.
     pub fn release(self) -> impl Future<Output = Result<C, Error>> + Send {
         released(self)
     }
@@ -347,12 +314,16 @@ impl<C: AsEngine<ASYNC>, const ASYNC: bool> fmt::Debug for OtherHolder<C, ASYNC>
 ///
 /// An attempt is each call, each repetition by a [`RetryPolicy`](crate::RetryPolicy) or by a wait on a pool, and, after
 /// [`Failure::Refused`], each 10 ms of a wait on a connection. Tests that run at the same time in one process need different ids.
-pub fn fail_object_lock(id: impl AsRef<str>, failure: Failure, attempts: u32) -> Failures {
-    Failures::choose(Of::Object(id.as_ref()), failure, attempts)
+pub fn fail_object_lock(
+    id: impl Into<crate::ObjectId>,
+    failure: Failure,
+    attempts: u32,
+) -> Failures {
+    Failures::choose(Of::Object(id.into().as_str()), failure, attempts)
 }
 
 /// Has the next attempts to acquire or, with [`Failure::SlotLost`], to renew a slot of this semaphore fail, as [`fail_object_lock`].
-/// [`SlotRenewer`](crate::SlotRenewer)s renew at once; the row of a slot that is lost so does not change.
+/// Renewers of this process renew at once. The row of a slot that is lost so does not change.
 ///
 /// ```
 /// use diesel::prelude::*;
