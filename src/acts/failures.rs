@@ -15,15 +15,15 @@ use crate::{Error, Semaphore, Wait};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Failure {
-    /// Others hold the lock or all slots: `None`, or [`Error::Unavailable`]. A wait continues with its next attempt.
+    /// As if others held the lock or all slots. A wait continues.
     Refused,
     /// [`Error::LockTimeout`], whatever the [`Wait`].
     TimedOut,
-    /// [`Error::Deadlock`], after which a [`RetryPolicy`](crate::RetryPolicy) retries.
+    /// [`Error::Deadlock`].
     Deadlock,
-    /// An error with [`Error::is_connection_lost`]. The connection is unusable afterwards, and its pool discards it.
+    /// [`Error::is_connection_lost`]. The connection is unusable then, and its pool discards it.
     ConnectionLost,
-    /// [`Error::SlotLost`] at a renewal. Acquisitions do not fail.
+    /// [`Error::SlotLost`], of renewals only.
     SlotLost,
 }
 

@@ -1,5 +1,4 @@
-//! For the tests of an application: a lease that has expired, another holder, an attempt that fails; without a sleep or a second
-//! process. Enable the feature `testing` in `[dev-dependencies]`.
+//! For the tests of an application, without sleeping. Enable the feature `testing` in `[dev-dependencies]`.
 
 #![allow(
     clippy::missing_errors_doc,
@@ -29,8 +28,8 @@ use crate::values::lease::micros;
 use crate::values::lock_request::Request;
 use crate::{Error, LeaseOptions, LockRequest, Semaphore, Slot, Wait};
 
-/// Moves the times of a semaphore's held slots earlier, as if that much time had passed on the database's clock without a renewal.
-/// Returns how many slots were held.
+/// Moves the times of a semaphore's held slots earlier, as if that time had passed on the database's clock without a renewal. Returns
+/// how many are moved.
 ///
 /// ```
 /// use diesel::prelude::*;
@@ -49,12 +48,12 @@ use crate::{Error, LeaseOptions, LockRequest, Semaphore, Slot, Wait};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Waiters of this process ask at once. Its renewers renew at once: the guard of an expired lease is lost within milliseconds, and any
-/// other lease is a full one again. Other processes notice it at their next renewal. What uses the local clock does not change:
+/// Waiters and renewers of this process send their next query at once: the guard of an expired lease is lost within milliseconds, any
+/// other lease is a full one again. Those of other processes send it when it is due. What uses the local clock does not change:
 /// [`Slot::remaining`], `progress_within`, `max_hold`.
 ///
-/// [Minimum hold times](LeaseOptions::hold_at_least) end earlier too. So does a tick of a `TimerJob`, of which the slot is the
-/// record: another node may run the tick again, a waiting one within a minute.
+/// [Minimum hold times](LeaseOptions::hold_at_least) end earlier too. They record the ticks of a `TimerJob`, so that another node may
+/// run the last one again.
 pub fn expire_leases<C: AsEngine<false>>(
     conn: &mut C,
     semaphore: impl AsRef<str>,
@@ -88,8 +87,8 @@ async fn expire(engine: &mut dyn Engine, name: &str, by: Duration) -> Result<usi
     Ok(held)
 }
 
-/// Object locks or slots that are held as by another process, until [`release`](Self::release) or a drop. `ASYNC`: of a connection of
-/// diesel-async, whose drop closes the connection and does not wait for the end.
+/// Holds object locks or slots until [`release`](Self::release) or a drop. With `ASYNC`, on a connection of diesel-async, a drop closes
+/// the connection, and does not wait.
 #[must_use = "dropping it releases what it holds"]
 pub struct OtherHolder<C: AsEngine<ASYNC>, const ASYNC: bool = false> {
     /// `None` after the release. Its transaction is open if it holds object locks.
@@ -98,7 +97,7 @@ pub struct OtherHolder<C: AsEngine<ASYNC>, const ASYNC: bool = false> {
     slots: Vec<Slot>,
 }
 
-/// Acquires object locks in a transaction of this connection, which stays open. Another connection is refused meanwhile, or waits.
+/// Holds object locks as another process would, in an open transaction of this connection.
 ///
 /// ```
 /// use diesel::prelude::*;
@@ -118,7 +117,7 @@ pub struct OtherHolder<C: AsEngine<ASYNC>, const ASYNC: bool = false> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// [`Error::Unavailable`] if a lock is held, unless the request waits. On SQLite no other connection can write meanwhile.
+/// [`Error::Unavailable`] if one is held, unless the request waits. On SQLite no other connection can write meanwhile.
 pub fn hold_object_lock<C: AsEngine<false>>(
     conn: C,
     request: impl Into<LockRequest>,
@@ -153,9 +152,10 @@ async fn lock<C: AsEngine<ASYNC>, const ASYNC: bool>(
     })
 }
 
-const OWN_TRANSACTION: &str = "it releases what it holds by the end of its own transaction or lease";
+const OWN_TRANSACTION: &str =
+    "it releases what it holds by the end of its own transaction or lease";
 
-/// Leases slots of a semaphore, `None`: all that are free, for an hour. [`expire_leases`] ends it earlier.
+/// Holds slots of a semaphore (`None`: all that are free) as another process would, with a lease of an hour.
 ///
 /// ```
 /// use diesel::prelude::*;
@@ -295,7 +295,7 @@ impl<C: AsEngine<ASYNC>, const ASYNC: bool> fmt::Debug for OtherHolder<C, ASYNC>
     }
 }
 
-/// Has the next attempts of this process to lock this object fail, without a statement, on any database.
+/// Has the next attempts of this process to lock an object fail, on any database and without a statement.
 ///
 /// ```
 /// use diesel::prelude::*;
@@ -312,18 +312,19 @@ impl<C: AsEngine<ASYNC>, const ASYNC: bool> fmt::Debug for OtherHolder<C, ASYNC>
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// An attempt is each call, each repetition by a [`RetryPolicy`](crate::RetryPolicy) or by a wait on a pool, and, after
-/// [`Failure::Refused`], each 10 ms of a wait on a connection. Tests that run at the same time in one process need different ids.
+/// A [`RetryPolicy`](crate::RetryPolicy) and a wait on a pool make several attempts, a wait on a connection one every 10 ms after
+/// [`Failure::Refused`]. Tests that run at the same time need different ids.
 pub fn fail_object_lock(
     id: impl Into<crate::ObjectId>,
     failure: Failure,
     attempts: u32,
 ) -> Failures {
-    Failures::choose(Of::Object(id.into().as_str()), failure, attempts)
+    let id: crate::ObjectId = id.into();
+    Failures::choose(Of::Object(id.as_str()), failure, attempts)
 }
 
-/// Has the next attempts to acquire or, with [`Failure::SlotLost`], to renew a slot of this semaphore fail, as [`fail_object_lock`].
-/// Renewers of this process renew at once. The row of a slot that is lost so does not change.
+/// [`fail_object_lock`] for attempts to acquire a slot of a semaphore; with [`Failure::SlotLost`] for renewals, which renewers send at
+/// once, and which do not change the row.
 ///
 /// ```
 /// use diesel::prelude::*;

@@ -223,7 +223,7 @@ macro_rules! connection_tests {
             },
             testing::{
                 moved_lease_is_renewed_or_lost,
-                waiter_takes_a_moved_lease_over,
+                standby_takes_a_moved_lease_over,
                 minimum_hold_time_is_moved,
                 object_is_held_as_by_another,
                 slots_are_held_as_by_another,

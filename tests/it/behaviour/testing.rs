@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use diesel_locks::prelude::*;
 use diesel_locks::testing::{self, Failure};
-use diesel_locks::{Error, InspectExt, LockPool, RetryPolicy, SlotRenewer};
+use diesel_locks::{Error, InspectExt, LockPool, RetryPolicy};
 
+use super::leader::{Node, next};
 use super::slots::guards::{count_statements, guarded, renewer};
 use super::slots::{HOUR, acquire, is_full, one_hour, slots_of};
 use crate::support::Backend;
-use crate::support::threads::{LONG, begin, loss_of, result_of, spawn, until};
+use crate::support::threads::{LONG, begin, loss_of, until};
 use crate::support::urls::fresh_name;
 
 /// Failures and queues belong to the process: each test has names of its own.
@@ -65,23 +67,23 @@ pub(crate) fn moved_lease_is_renewed_or_lost<B: Backend>() {
     }
 }
 
-/// It would ask after a second otherwise.
-pub(crate) fn waiter_takes_a_moved_lease_over<B: Backend>() {
+/// A patient one, which would ask in an hour otherwise.
+pub(crate) fn standby_takes_a_moved_lease_over<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let one = semaphore(1);
     let former = acquire::<B>(&mut conn, &one);
-    let renewer = SlotRenewer::new(database.pool(2)).poll_interval(HOUR);
-    let waiter = {
-        let (renewer, one) = (renewer.clone(), one.clone());
-        spawn(move || renewer.acquire(&one, one_hour(), Wait::AtMost(LONG * 2)))
-    };
-    assert!(waiter.recv_timeout(Duration::from_millis(100)).is_err());
+    let patient = renewer::<B>(&database, 2).poll_interval(HOUR);
+    let (elected, elections) = channel();
+    let standby = Node::with_renewer::<B>(&patient, &one, "standby", &elected);
+    let early = elections.recv_timeout(Duration::from_millis(200));
+    early.expect_err("an hour is left");
     let moved = testing::expire_leases(&mut conn, &one, HOUR);
     assert_eq!(moved.expect("moved"), 1);
-    let guard = result_of(&waiter).expect("the slot is free");
-    assert!(guard.fence() > former.fence());
+    let (_, fence) = next(&elections);
+    assert!(fence > former.fence());
     assert!(conn.release_slot(former).expect_err("lost").is_slot_lost());
+    standby.stop();
 }
 
 pub(crate) fn minimum_hold_time_is_moved<B: Backend>() {
@@ -93,7 +95,10 @@ pub(crate) fn minimum_hold_time_is_moved<B: Backend>() {
     assert!(is_full::<B>(&mut conn, &job), "it stays unavailable");
     let moved = testing::expire_leases(&mut conn, &job, HOUR / 4);
     assert_eq!(moved.expect("moved"), 1);
-    assert!(is_full::<B>(&mut conn, &job), "a quarter of an hour is left");
+    assert!(
+        is_full::<B>(&mut conn, &job),
+        "a quarter of an hour is left"
+    );
     // An open transaction, as that of a test, sees it too.
     B::in_transaction(&mut conn, |conn| {
         let moved = testing::expire_leases(conn, &job, HOUR / 4);
