@@ -282,12 +282,18 @@ impl<P: Pool> Shared<P> {
         let next = remaining.map_or(pause, |remaining| {
             pause.min(remaining / 3).max(MIN_RETRY_DELAY.min(pause))
         });
+        let next = if inner.renews_again {
+            Duration::ZERO
+        } else {
+            next
+        };
         inner.next_renewal = Some(Instant::now() + next);
     }
 
     /// The leases that are to be renewed now, the length of the shortest, and the time until the first one ends. `None` without any.
     fn leases(&self) -> Option<(Vec<RenewalRequest>, Duration, Duration)> {
         let mut inner = self.lock();
+        inner.renews_again = false;
         let mut leases = Vec::new();
         let mut left_out = Vec::new();
         let mut shortest = None;
