@@ -4,6 +4,8 @@ pub(crate) mod administration;
 pub(crate) mod cancel_guard;
 pub mod closures;
 pub(crate) mod events;
+#[cfg(feature = "testing")]
+pub(crate) mod failures;
 pub(crate) mod object_lock;
 pub(crate) mod retries;
 pub(crate) mod several;

@@ -25,4 +25,6 @@ pub(crate) mod shutdown;
 pub(crate) mod slot_guard;
 #[cfg(feature = "_pool")]
 pub(crate) mod slot_renewer;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub(crate) mod transaction;

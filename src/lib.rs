@@ -147,6 +147,7 @@
 //!   need no client library of the database. All three need a runtime of tokio with `enable_all`.
 //! - `bb8`, `deadpool`: diesel-async's pools; the types of `r2d2`, `Async`, `AsyncPool`, `Error::AsyncPool`, `Error::Stopped`.
 //! - `cron`: `TimerJob::cron`, `Error::InvalidSchedule`; with one of the pools.
+//! - `testing`: the module `testing`, for the application's tests.
 //!
 //! [With diesel-async]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/async.md
 //! [Coming from another library]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/coming-from.md
@@ -209,6 +210,8 @@ pub mod prelude {
 
 #[cfg(feature = "_async")]
 pub use crate::acts::closures;
+#[cfg(feature = "testing")]
+pub use crate::api::testing;
 pub use crate::api::{migrations, operation};
 pub use crate::error::limits;
 
@@ -269,7 +272,8 @@ pub use crate::{
     feature = "postgres",
     feature = "r2d2",
     feature = "async-postgres",
-    feature = "deadpool"
+    feature = "deadpool",
+    feature = "testing"
 ))]
 #[doc = include_str!("../README.md")]
 #[doc = include_str!("../docs/web-service.md")]

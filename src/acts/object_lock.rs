@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use crate::acts::cancel_guard::{CancelGuard, unless_dropped};
 use crate::acts::closures::Work;
 use crate::acts::events;
+#[cfg(feature = "testing")]
+use crate::acts::failures;
 use crate::acts::transaction::{self, TransactionFailure, begin_savepoint, outside};
 use crate::acts::waiting::answer_in_time;
 use crate::engine::ending::roll_back;
@@ -101,6 +103,10 @@ pub(crate) async fn begin(
     request: &Request,
 ) -> Result<LockOutcome, Error> {
     if depth(engine.status())? == 0 {
+        #[cfg(feature = "testing")]
+        if let Some(chosen) = failures::of_locks(engine, request).await {
+            return chosen;
+        }
         return engine.begin_with_locks(request).await;
     }
     begin_savepoint(engine).await?;
@@ -121,6 +127,10 @@ async fn lock_in_transaction(
             resource: request.resource(),
             id: id.to_string(),
         });
+    }
+    #[cfg(feature = "testing")]
+    if let Some(chosen) = failures::of_locks(engine, request).await {
+        return chosen;
     }
     let outcome = engine.lock_in_transaction(request).await?;
     if outcome.is_acquired() {

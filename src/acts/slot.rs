@@ -7,6 +7,8 @@ use uuid::Uuid;
 use crate::acts::cancel_guard::CancelGuard;
 use crate::acts::closures::Work;
 use crate::acts::events::{SlotRequest, record_slot_released};
+#[cfg(feature = "testing")]
+use crate::acts::failures;
 use crate::acts::several::Several;
 use crate::acts::slot_attempts::{NO_WAIT, RetryBudget, acquire, begin_with_slot};
 use crate::acts::slot_queue::{
@@ -33,17 +35,27 @@ pub(crate) async fn try_acquire(
     token: Uuid,
 ) -> Result<Option<Slot>, Error> {
     let request = SlotRequest::new(semaphore);
-    let outcome = async {
-        let several = Several::leased(semaphore, lease)?;
-        let _turn = wait_for_turn(engine, semaphore).await?;
-        match several {
-            Some(several) => several.try_once(engine).await,
-            None => acquire(engine, semaphore, lease, token, NO_WAIT).await,
-        }
-    };
-    let outcome = outcome.await;
+    let outcome = acquire_once(engine, semaphore, lease, token).await;
     request.record(outcome.as_ref().map(Option::as_ref), |it| Some(it.number));
     outcome
+}
+
+async fn acquire_once(
+    engine: &mut dyn Engine,
+    semaphore: &Semaphore,
+    lease: &LeaseOptions,
+    token: Uuid,
+) -> Result<Option<Slot>, Error> {
+    let several = Several::leased(semaphore, lease)?;
+    let _turn = wait_for_turn(engine, semaphore).await?;
+    #[cfg(feature = "testing")]
+    if failures::of_slot(engine, semaphore)? {
+        return Ok(None);
+    }
+    match several {
+        Some(several) => several.try_once(engine).await,
+        None => acquire(engine, semaphore, lease, token, NO_WAIT).await,
+    }
 }
 
 pub(crate) async fn acquire_timeout(
@@ -85,6 +97,10 @@ where
 
 async fn try_begin(engine: &mut dyn Engine, semaphore: &Semaphore) -> Result<Option<()>, Error> {
     let _turn = wait_for_turn(engine, semaphore).await?;
+    #[cfg(feature = "testing")]
+    if failures::of_slot(engine, semaphore)? {
+        return Ok(None);
+    }
     begin_with_slot(engine, semaphore, NO_WAIT).await
 }
 
@@ -232,6 +248,10 @@ impl<'a> Acquire<'a> {
         waiting: &Waiting,
         budget: RetryBudget,
     ) -> Result<Answer<Option<Slot>>, Error> {
+        #[cfg(feature = "testing")]
+        if failures::of_slot(engine, semaphore)? {
+            return Ok(Answer::Continue(None));
+        }
         let slot = match self {
             Self::Lease(lease) => {
                 let slot = acquire(engine, semaphore, lease, Uuid::new_v4(), budget).await?;
@@ -300,10 +320,14 @@ pub(crate) async fn renew(
     let lease_us = lease::micros(duration)?;
     check_names(slot)?;
     assert_open_if_in_transaction(engine).await?;
+    #[cfg(feature = "testing")]
+    if failures::loses_slot(&slot.semaphore) {
+        return Err(lost(slot));
+    }
     let resolution = engine.clock_resolution();
     let mut states = Vec::new();
     let mut first = None;
-    let mut lost = Ok(());
+    let mut outcome = Ok(());
     for row in slot.rows() {
         match renew_row(engine, row, lease_us).await {
             Ok((state, started)) => {
@@ -311,19 +335,19 @@ pub(crate) async fn renew(
                 states.push(state);
             }
             Err(error) => {
-                lost = Err(error);
+                outcome = Err(error);
                 break;
             }
         }
     }
     let end = first.map(|started| started + duration.saturating_sub(resolution));
-    match (&lost, end) {
+    match (&outcome, end) {
         (Ok(()), Some(end)) => slot.deadline = end,
         // Some are renewed.
         (_, Some(end)) => slot.deadline = slot.deadline.min(end),
         (_, None) => {}
     }
-    lost.map(|()| state_of(states))
+    outcome.map(|()| state_of(states))
 }
 
 /// Returns the time before the statement that has renewed the lease.

@@ -3,6 +3,8 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "testing")]
+use crate::acts::failures::is_chosen_timeout;
 use crate::queue::{Place, Released};
 use crate::rt::stop_token::StopToken;
 use crate::rt::{self, LATEST_ANSWER};
@@ -138,6 +140,10 @@ impl Waiting {
     /// Whether the wait continues after an attempt that failed with this error: true for a time-out. An attempt times out on
     /// SQLite while another connection writes, and on MariaDB while a backup prevents COMMIT; never on PostgreSQL.
     pub(crate) fn outlasts(&self, error: &Error) -> bool {
+        #[cfg(feature = "testing")]
+        if is_chosen_timeout(error) {
+            return false;
+        }
         self.wait != Wait::No && matches!(error, Error::LockTimeout { .. })
     }
 
@@ -273,6 +279,10 @@ impl<'a> Attempts<'a> {
         if error.is_pool() && !error.has_no_connection_yet() {
             // The pool lends no connections any more: each of the waiters gets its error at once.
             self.place.call_next();
+        }
+        #[cfg(feature = "testing")]
+        if is_chosen_timeout(&error) {
+            return Err(waiting.timed_out(Some(error)));
         }
         Err(error)
     }

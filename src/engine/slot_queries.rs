@@ -1,6 +1,8 @@
 //! Statements for slots and fences that several engines send.
 
 use std::ops::RangeInclusive;
+#[cfg(feature = "testing")]
+use std::ops::Sub;
 
 use diesel::dsl::{
     Nullable, auto_type, case_when, count, delete as delete_from, insert_into,
@@ -99,6 +101,26 @@ pub(crate) fn clear_token<'a>(name: Named<'a>, number: i32) -> _ {
     update(slots::table.find((name, number)))
         .filter(slots::token.is_not_null())
         .set(slots::token.eq(no_token))
+}
+
+/// Moves the times of the held slots earlier.
+#[auto_type]
+#[cfg(feature = "testing")]
+pub(crate) fn expire<'a>(name: Named<'a>, by_us: i64) -> _ {
+    let now: DbNow = DbNow {};
+    let acquired: <slots::acquired_us as Sub<i64>>::Output = slots::acquired_us - by_us;
+    let expires: <slots::expires_us as Sub<i64>>::Output = slots::expires_us - by_us;
+    let hold_until: <slots::hold_until_us as Sub<i64>>::Output = slots::hold_until_us - by_us;
+    update(
+        slots::table
+            .filter(slots::name.eq(name))
+            .filter(slots::expires_us.gt(now)),
+    )
+    .set((
+        slots::acquired_us.eq(acquired),
+        slots::expires_us.eq(expires),
+        slots::hold_until_us.eq(hold_until),
+    ))
 }
 
 #[auto_type]

@@ -228,6 +228,10 @@ pub trait SemaphoreBackend: Send {
     /// Releases every leased slot; returns how many were held.
     async fn release_all(&mut self, name: &str) -> Result<usize, Error>;
 
+    /// Moves the times of the held slots of one semaphore earlier; returns how many there are.
+    #[cfg(feature = "testing")]
+    async fn expire(&mut self, name: &str, by_us: i64) -> Result<usize, Error>;
+
     /// Deletes slots that have been free for `age_us` and are not registered, from the last one down to the first that stays,
     /// so that the numbers have no gaps. Returns how many were deleted.
     async fn purge_unused_slots(&mut self, age_us: i64) -> Result<usize, Error>;

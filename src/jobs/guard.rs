@@ -3,6 +3,8 @@
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+#[cfg(feature = "testing")]
+use std::sync::Weak;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -80,6 +82,24 @@ pub(crate) struct Held {
     _active: Active,
 }
 
+/// The slots that renewers of this process hold.
+#[cfg(feature = "testing")]
+static HELD: Mutex<Vec<(Weak<State>, Weak<Handle>)>> = Mutex::new(Vec::new());
+
+/// Has the slots of this semaphore renewed as soon as possible.
+#[cfg(feature = "testing")]
+pub(crate) fn renew_all_soon(semaphore: &str) {
+    let held: Vec<_> = lock(&HELD)
+        .iter()
+        .filter_map(|(state, renewer)| Some((state.upgrade()?, renewer.upgrade()?)))
+        .collect();
+    for (state, renewer) in held {
+        if state.slot.semaphore == semaphore {
+            Arc::clone(&renewer.0).renew_soon(&state.slot);
+        }
+    }
+}
+
 impl Deref for Held {
     type Target = State;
 
@@ -92,6 +112,12 @@ impl Held {
     /// Watches the end of the lease. The caller has the slot renewed.
     pub(crate) fn new(state: Arc<State>, renewer: Arc<Handle>, active: Active) -> Self {
         state.watch();
+        #[cfg(feature = "testing")]
+        {
+            let mut all = lock(&HELD);
+            all.retain(|(state, _)| state.strong_count() > 0);
+            all.push((Arc::downgrade(&state), Arc::downgrade(&renewer)));
+        }
         Self {
             state,
             renewer,

@@ -294,6 +294,8 @@ struct Shared<P> {
 struct Inner {
     slots: HashMap<Uuid, RenewedSlot>,
     next_renewal: Option<Instant>,
+    /// Whether another renewal is to follow the one that is running.
+    renews_again: bool,
     pending_releases: Vec<PendingRelease>,
     /// When a failed release is retried; `None`: at once.
     next_release: Option<Instant>,
@@ -389,6 +391,7 @@ impl<P: Pool> Renew for Shared<P> {
             self.shorten_answer(&mut inner, remaining);
         }
         inner.next_renewal = Some(Instant::now());
+        inner.renews_again = true;
         self.wake(inner);
     }
 

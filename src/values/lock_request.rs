@@ -142,7 +142,7 @@ impl LockRequest {
     }
 
     /// Sets a wait unless there is one.
-    #[cfg(feature = "_pool")]
+    #[cfg(any(feature = "_pool", feature = "testing"))]
     pub(crate) fn or_wait(self, wait: Wait) -> Self {
         if self.waits.is_empty() {
             return self.wait(wait);

@@ -10,6 +10,7 @@ mod shutdown;
 #[allow(dead_code, reason = "tests/cancel uses the rest")]
 #[path = "../cancel/support/mod.rs"]
 mod support;
+mod testing;
 
 use renewers::{
     dropped as renewers_dropped, guards as renewers_guards, loops as renewers_loops,
@@ -99,6 +100,11 @@ macro_rules! all_tests {
                 leader_that_fails_or_panics_releases_its_slot,
                 lost_leader_ends_and_stands_again,
                 standby_is_elected_when_the_leader_ends,
+            },
+            testing::{
+                another_holder_is_released_or_dropped,
+                attempts_fail_as_chosen,
+                guard_of_a_moved_lease_is_lost,
             },
             service::{
                 clients_that_hang_up_lose_and_leave_nothing,

@@ -26,6 +26,7 @@ pub(crate) mod shared_locks;
 pub(crate) mod shutdown;
 pub(crate) mod slots;
 pub(crate) mod tables;
+pub(crate) mod testing;
 pub(crate) mod timer;
 pub(crate) mod timer_grants;
 pub(crate) mod transaction_end;

@@ -221,6 +221,17 @@ macro_rules! connection_tests {
                 migrate_names_what_tables_of_another_version_lack,
                 migrations_that_run_between_two_looks_are_seen,
             },
+            testing::{
+                moved_lease_is_renewed_or_lost,
+                standby_takes_a_moved_lease_over,
+                minimum_hold_time_is_moved,
+                object_is_held_as_by_another,
+                slots_are_held_as_by_another,
+                attempts_to_lock_an_object_fail_as_chosen,
+                waits_of_a_lock_pool_fail_as_chosen,
+                attempts_to_acquire_a_slot_fail_as_chosen,
+                guard_loses_its_slot_as_chosen,
+            },
             events::{
                 tracing_records_acquired_unavailable_timeout_and_released,
                 held_time_starts_at_the_grant,

@@ -316,6 +316,13 @@ impl<C: Link<Db = Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
         self.restore_by(&RestoreBigSelects {}, released).await
     }
 
+    #[cfg(feature = "testing")]
+    async fn expire(&mut self, name: &str, by_us: i64) -> Result<usize, Error> {
+        self.ensure_commits().await?;
+        let expire = || slot_queries::expire(Named(name), by_us);
+        autocommit_retry!(self.0, self.execute(expire()).await)
+    }
+
     async fn purge_unused_slots(&mut self, age_us: i64) -> Result<usize, Error> {
         // Sessions on other nodes can add slots at the same time: on these products both might commit.
         if let Some(cluster @ (Cluster::TiDb | Cluster::Vitess)) = self.find_cluster().await? {

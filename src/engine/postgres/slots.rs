@@ -282,6 +282,12 @@ impl<C: Link<Db = Pg>> SemaphoreBackend for PostgresEngine<'_, C> {
         Ok(released)
     }
 
+    #[cfg(feature = "testing")]
+    async fn expire(&mut self, name: &str, by_us: i64) -> Result<usize, Error> {
+        let expire = || slot_queries::expire(Named(name), by_us);
+        autocommit_retry!(self.0, self.0.execute(expire()).await)
+    }
+
     async fn purge_unused_slots(&mut self, age_us: i64) -> Result<usize, Error> {
         let purged = purge(self.0, age_us).await?;
         if purged == 0 {

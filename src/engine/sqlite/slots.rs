@@ -275,6 +275,13 @@ impl<C: Link<Db = Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
         })
     }
 
+    #[cfg(feature = "testing")]
+    async fn expire(&mut self, name: &str, by_us: i64) -> Result<usize, Error> {
+        let conn = &mut *self.0;
+        let expire = slot_queries::expire(Named(name), by_us);
+        write!(conn, async { Ok(conn.execute(expire).await?) })
+    }
+
     async fn purge_unused_slots(&mut self, age_us: i64) -> Result<usize, Error> {
         let conn = &mut *self.0;
         write!(conn, async {

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 use crate::acts::cancel_guard::unless_dropped;
+#[cfg(feature = "testing")]
+use crate::acts::failures;
 use crate::engine::HasEngine;
 use crate::jobs::callbacks::never_wait;
 use crate::jobs::guard::State;
@@ -128,6 +130,20 @@ impl Inner {
             Err(renewal.into_iter().chain(release).min())
         }
     }
+}
+
+/// The answers without those to the leases that a test has chosen to be lost.
+#[cfg(feature = "testing")]
+fn without_chosen(
+    mut answers: Vec<RenewalResult>,
+    leases: &[RenewalRequest],
+) -> Vec<RenewalResult> {
+    for lease in leases {
+        if failures::loses_slot(&lease.semaphore) {
+            answers.retain(|answer| answer.token != lease.token);
+        }
+    }
+    answers
 }
 
 impl<P: Pool> Shared<P> {
@@ -266,12 +282,18 @@ impl<P: Pool> Shared<P> {
         let next = remaining.map_or(pause, |remaining| {
             pause.min(remaining / 3).max(MIN_RETRY_DELAY.min(pause))
         });
+        let next = if inner.renews_again {
+            Duration::ZERO
+        } else {
+            next
+        };
         inner.next_renewal = Some(Instant::now() + next);
     }
 
     /// The leases that are to be renewed now, the length of the shortest, and the time until the first one ends. `None` without any.
     fn leases(&self) -> Option<(Vec<RenewalRequest>, Duration, Duration)> {
         let mut inner = self.lock();
+        inner.renews_again = false;
         let mut leases = Vec::new();
         let mut left_out = Vec::new();
         let mut shortest = None;
@@ -351,6 +373,8 @@ impl<P: Pool> Shared<P> {
             return Ok(false);
         };
         let answers = answers?;
+        #[cfg(feature = "testing")]
+        let answers = without_chosen(answers, leases);
         let clock_resolution = engine.clock_resolution();
         drop(engine);
         drop(conn);
