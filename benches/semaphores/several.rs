@@ -68,7 +68,7 @@ fn run<C: Backend>(time: Duration, acquire: Acquire<C>) -> Result<(Vec<Duration>
             })
             .collect();
         let mut waits = Vec::new();
-        let requested = (|| {
+        let done = (|| {
             while Instant::now() < until {
                 let began = Instant::now();
                 if acquire(requester, until)? {
@@ -83,7 +83,7 @@ fn run<C: Backend>(time: Duration, acquire: Acquire<C>) -> Result<(Vec<Duration>
         for other in others {
             cycles += other.join().map_err(|_| anyhow!("a panic"))??;
         }
-        requested?;
+        done?;
         Ok((waits, cycles))
     })
 }

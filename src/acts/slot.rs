@@ -463,15 +463,12 @@ pub(crate) async fn release_batch(
 
 /// Outside a transaction, if it is of several permits.
 pub(crate) async fn release_unused(engine: &mut dyn Engine, slot: &Slot) -> Result<(), Error> {
-    let locked = match slot.others.is_empty() {
-        true => None,
-        false => Some(release_batch(engine, slot).await?),
-    };
-    let is_left = |row: &&Slot| {
-        let is_locked = |locked: &Vec<Vec<u8>>| locked.iter().any(|it| it == row.token.as_bytes());
-        locked.as_ref().is_none_or(is_locked)
-    };
-    for row in slot.rows().filter(is_left) {
+    let mut left: Vec<&Slot> = slot.rows().collect();
+    if left.len() > 1 {
+        let locked = release_batch(engine, slot).await?;
+        left.retain(|row| locked.iter().any(|token| token == row.token.as_bytes()));
+    }
+    for row in left {
         if engine.release_unused(row).await? > 0 && depth(engine.status())? == 0 {
             slot_queue::notify_released(&row.semaphore, 1, Some(row.number));
         }

@@ -36,10 +36,10 @@ pub(crate) fn several_permits_are_held_as_one<B: Backend>() {
     let slot = conn.try_acquire_slot(&of_four(), &lease);
     let mut slot = slot.expect("an answer").expect("free");
     assert_eq!(slot.permits(), 3);
-    assert!(slot.remaining() > HOUR - LONG);
+    assert!(slot.remaining() > HOUR / 2);
     let rows = conn.held_slots(&slots_of(of_four())).expect("rows");
     assert_eq!((rows.len(), held::<B>(&mut conn)), (3, 3));
-    assert!(rows.iter().all(|row| row.remaining > HOUR - LONG));
+    assert!(rows.iter().all(|row| row.remaining > HOUR / 2));
     assert!(
         rows.iter()
             .all(|row| row.holder.as_deref() == Some("node 1"))
@@ -243,8 +243,8 @@ pub(crate) fn request_that_ends_leaves_no_permit_held<B: Backend>() {
     until(|| held::<B>(&mut conn) == 5);
     let rows = "SELECT max(fence) FROM diesel_locks_slots";
     let fence = B::number(&mut conn, rows);
-    let renewed = "SELECT count(*) FROM diesel_locks_slots WHERE expires_us - acquired_us BETWEEN 6000000 AND 60000000";
-    until(|| B::number(&mut conn, renewed) == 3);
+    let kept = "SELECT count(*) FROM diesel_locks_slots WHERE expires_us - acquired_us BETWEEN 6000000 AND 60000000";
+    until(|| B::number(&mut conn, kept) == 3);
     assert_eq!(B::number(&mut conn, rows), fence, "no other grant");
     let mut parts = first.split();
     conn.release_slot(parts.remove(0)).expect("held");
@@ -265,10 +265,10 @@ pub(crate) fn guard_of_several_permits_is_lost_as_a_whole<B: Backend>() {
         guard.ensure_held().expect("held");
         let rows = conn.held_slots(&slots_of(of_four())).expect("rows");
         let lasts = |row: &diesel_locks::SlotInfo| (row.expires_at - row.acquired_at).to_std();
-        let renewed = rows
+        let extended = rows
             .iter()
             .filter(|row| lasts(row).expect("later") > longer);
-        renewed.count() == 3
+        extended.count() == 3
     });
     // A request to give up one of them is one to the guard.
     let last = conn.held_slots(&slots_of(of_four())).expect("rows").pop();
@@ -278,7 +278,7 @@ pub(crate) fn guard_of_several_permits_is_lost_as_a_whole<B: Backend>() {
     until(|| held::<B>(&mut conn) == 0);
 
     let guard = guarded::<B>(&renewer, &of_four(), &lease);
-    let lost = loss_of(&guard);
+    let loss = loss_of(&guard);
     let last = guard.slot().clone().split().pop().expect("three");
     // In one transaction, so that the guard is not renewed in between.
     let others = B::in_transaction(&mut conn, |conn| {
@@ -288,7 +288,7 @@ pub(crate) fn guard_of_several_permits_is_lost_as_a_whole<B: Backend>() {
         Ok([first, second].map(|slot| slot.expect("free")))
     });
     let others = others.expect("committed");
-    lost.recv_timeout(LONG).expect("lost");
+    loss.recv_timeout(LONG).expect("lost");
     assert!(guard.ensure_held().expect_err("lost").is_slot_lost());
     drop(guard);
     until(|| held::<B>(&mut conn) == 2);
