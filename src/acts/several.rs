@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::acts::cancel_guard::{CancelGuard, unless_dropped};
 use crate::acts::slot::{release_batch, release_unused};
-use crate::acts::slot_attempts::{NO_WAIT, RetryBudget, acquire};
+use crate::acts::slot_attempts::{MAX_ATTEMPTS, NO_WAIT, RetryBudget, acquire};
 use crate::acts::slot_queue::{begin_wait, notify_released};
 use crate::acts::transaction::outside;
 use crate::acts::waiting::{Answer, Waiting};
@@ -19,7 +19,7 @@ use crate::engine::slots::RegisteredPermits;
 use crate::error::limits::{MAX_PERMITS, MAX_PERMITS_AT_ONCE};
 use crate::rt::{self, backoff, caught};
 use crate::values::lease::{self, RenewalRequest};
-use crate::{Error, LeaseOptions, ObjectId, Semaphore, Slot, Wait};
+use crate::{Error, IsolationLevel, LeaseOptions, ObjectId, Semaphore, Slot, Wait};
 
 /// The leases of what a request keeps. Others wait so long when its process dies.
 const KEPT: Duration = Duration::from_secs(5);
@@ -30,11 +30,11 @@ const HELD: Duration = Duration::from_secs(10);
 /// What is kept is renewed when so much of a lease has passed.
 const RENEWED_AFTER: Duration = Duration::from_secs(1);
 
-/// The part of the time without another permit that a pause takes; the shortest pause; and the longest one with the turn, of one
-/// request on all servers, and without it.
+/// The part of the time without another permit that a pause takes; the shortest pause; and the longest one of a request that keeps
+/// something, which is one on all servers, and of others.
 const PAUSE_DIVISOR: u32 = 10;
 const MIN_PAUSE: Duration = Duration::from_millis(10);
-const MAX_PAUSE_WITH_TURN: Duration = Duration::from_millis(100);
+const MAX_PAUSE_KEEPING: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long an attempt continues after the end of the wait.
@@ -167,9 +167,10 @@ impl<'a> Several<'a> {
 
     fn pause(&self) -> Duration {
         let kept = self.lock();
-        let longest = match kept.turn {
-            Some(_) => MAX_PAUSE_WITH_TURN,
-            None => MAX_PAUSE,
+        let longest = if kept.rows().next().is_some() {
+            MAX_PAUSE_KEEPING
+        } else {
+            MAX_PAUSE
         };
         (kept.gained.elapsed() / PAUSE_DIVISOR).clamp(MIN_PAUSE, longest)
     }
@@ -311,8 +312,7 @@ impl<'a> Several<'a> {
         let rows = self.lock().slots.clone();
         let completed = match self.lease {
             Some(duration) => self.lease_all(engine, &rows, duration).await?,
-            None => unless_dropped!(&mut *engine, |engine| self.hold_all(engine, &rows))?
-                .then_some(rows),
+            None => self.hold_soon(engine, &rows).await?.then_some(rows),
         };
         let Some(rows) = completed else {
             return Ok(None);
@@ -337,7 +337,7 @@ impl<'a> Several<'a> {
             let engine = &mut *guard;
             let (renewed, in_full) = renew(engine, rows, duration).await?;
             // On SQLite the statement may have waited for longer than the lease.
-            if in_full && began.elapsed() < duration.max(MAX_PAUSE_WITH_TURN) {
+            if in_full && began.elapsed() < duration.max(MAX_PAUSE_KEEPING) {
                 return Ok(Some(renewed));
             }
             let (renewed, _) = renew(engine, rows, KEPT).await?;
@@ -348,13 +348,27 @@ impl<'a> Several<'a> {
         guard.finish_with(renewed)
     }
 
+    /// [`hold_all`](Self::hold_all), some times: on SQLite another connection may write for a moment.
+    async fn hold_soon(&self, engine: &mut dyn Engine, rows: &[Slot]) -> Result<bool, Error> {
+        for _ in 1..MAX_ATTEMPTS {
+            if unless_dropped!(&mut *engine, |engine| self.hold_all(engine, rows))? {
+                return Ok(true);
+            }
+            rt::pause(backoff::jittered(TURN_PAUSE)).await;
+        }
+        unless_dropped!(&mut *engine, |engine| self.hold_all(engine, rows))
+    }
+
     /// Begins a transaction and locks all in it. Leaves none open if one is lost or locked, and on SQLite while another connection
     /// writes.
     async fn hold_all(&self, engine: &mut dyn Engine, rows: &[Slot]) -> Result<bool, Error> {
         if !engine.begin_hold().await? {
             return Ok(false);
         }
+        // As in the transaction's closure later: Galera pins in no other.
+        let mark = engine.mark_isolation(Some(IsolationLevel::ReadCommitted));
         let held = hold(engine, rows).await;
+        drop(mark);
         if !matches!(held, Ok(true)) {
             roll_back(engine).await;
         }
@@ -389,8 +403,7 @@ impl<'a> Several<'a> {
         notify_released(semaphore, 1, None);
     }
 
-    /// Whether there is something to release.
-    #[cfg(feature = "_pool")]
+    /// Whether there is something to release. Such a request polls on its own: the first of a queue may wait for what it keeps.
     pub(crate) fn keeps_any(&self) -> bool {
         self.lock().rows().next().is_some()
     }
@@ -420,7 +433,11 @@ async fn renew(
     let lease_us = lease::micros(duration)?;
     let requests: Vec<_> = rows
         .iter()
-        .map(|row| RenewalRequest::new(row, lease_us))
+        .map(|row| RenewalRequest {
+            // It is renewed all the same.
+            release_seen: true,
+            ..RenewalRequest::new(row, lease_us)
+        })
         .collect();
     let started = Instant::now();
     let answers = engine.renew_batch(&requests).await?;

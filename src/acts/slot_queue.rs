@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::acts::cancel_guard::unless_dropped;
 use crate::acts::events::record_slot_released;
+use crate::acts::several::Several;
 use crate::acts::slot::Acquire;
 use crate::acts::slot_attempts::{MAX_ATTEMPTS, MAX_RESIZE_WAIT, MIN_RESIZE_WAIT, RetryBudget};
 use crate::acts::waiting::{Answer, Attempt, Attempts, Waiting};
@@ -122,6 +123,10 @@ async fn poll(
             });
             waiting.answer_or_time_out(in_process, answer).await
         };
+        if acquire.several().is_some_and(Several::keeps_any) {
+            attempts.place.stay_alone();
+            joins = false;
+        }
         if let Some(granted) = attempts.after(answer)? {
             return Ok(granted);
         }

@@ -207,7 +207,8 @@ pair! {
         /// passed, but no longer belongs to this token. Of several permits, it releases those that are not lost, also if one is. On PostgreSQL a release outside a transaction does not wait for the disk:
         /// if the server crashes immediately afterwards, the slot may stay held until its lease expires.
         ///
-        /// Pass `&slot` to be able to retry after an error.
+        /// Pass `&slot` to be able to retry after an error. With several permits a retry returns [`Error::SlotLost`] if some were released
+        /// before.
         #[doc(alias("unlock", "free"))]
         fn release_slot(slot: impl Borrow<Slot>) -> Result<LeaseState, Error> {
             let slot = slot.borrow().clone();

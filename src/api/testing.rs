@@ -214,6 +214,10 @@ async fn lease<C: AsEngine<ASYNC>, const ASYNC: bool>(
             Some(slot) => slots.push(slot),
             None if count.is_none() && !slots.is_empty() => break,
             None => {
+                end(&mut *engine, slots).await?;
+                drop(engine);
+                // Nothing is left for a drop to release.
+                holder.conn = None;
                 return Err(Error::Unavailable {
                     resource: semaphore.slot_resource(),
                 });

@@ -290,7 +290,12 @@ async fn poll_attempts<P: Pool>(
             // No answer is no refusal, which would count for the others of the queue too.
             answer.unwrap_or_else(|| Err(waiting.timed_out(None)))
         };
-        if let Some(granted) = attempts.after(answer.await)? {
+        let answer = answer.await;
+        if acquire.several().is_some_and(Several::keeps_any) {
+            attempts.place.stay_alone();
+            joins = false;
+        }
+        if let Some(granted) = attempts.after(answer)? {
             return Ok(granted);
         }
         queries_first = false;

@@ -112,7 +112,7 @@ const SETS: [&str; 12] = [
     "bb8",
     "cron",
     "postgres",
-    "mysql",
+    "mysql,testing",
     "sqlite",
     "sqlite,r2d2,testing",
     "async-postgres,bb8,testing",

@@ -132,20 +132,6 @@ impl Inner {
     }
 }
 
-/// The answers without those to the leases that a test has chosen to be lost.
-#[cfg(feature = "testing")]
-fn without_chosen(
-    mut answers: Vec<RenewalResult>,
-    leases: &[RenewalRequest],
-) -> Vec<RenewalResult> {
-    for lease in leases {
-        if failures::loses_slot(&lease.semaphore) {
-            answers.retain(|answer| answer.token != lease.token);
-        }
-    }
-    answers
-}
-
 impl<P: Pool> Shared<P> {
     /// Waits for the next renewal or release of the loop with this number. Returns `None` when the loop was replaced, and when
     /// the renewer is closed and nothing is left to release.
@@ -258,6 +244,8 @@ impl<P: Pool> Shared<P> {
     /// Renews all slots with one statement, and sets the time of the next renewal.
     async fn renew_all(self: &Arc<Self>, number: u64) {
         self.remove_lost();
+        #[cfg(feature = "testing")]
+        self.lose_chosen();
         let Some((leases, shortest, remaining)) = self.leases() else {
             return;
         };
@@ -323,6 +311,21 @@ impl<P: Pool> Shared<P> {
         found.map(|(shortest, remaining)| (leases, shortest, remaining))
     }
 
+    /// Has the guards lose their slots for which a test has chosen that, in place of their renewals.
+    #[cfg(feature = "testing")]
+    fn lose_chosen(&self) {
+        let mut inner = self.lock();
+        let slots = inner.slots.extract_if(|_, slot| {
+            let semaphore = &slot.state.slot().semaphore;
+            failures::loses_slot(semaphore)
+        });
+        let lost: Vec<_> = slots.map(|(_, slot)| slot.state).collect();
+        drop(inner);
+        for state in lost {
+            state.revoke();
+        }
+    }
+
     /// Removes the slots whose leases have ended: a lost guard is not renewed. Asks the guards without the lock, as a callback
     /// may drop another guard.
     fn remove_lost(&self) {
@@ -373,8 +376,6 @@ impl<P: Pool> Shared<P> {
             return Ok(false);
         };
         let answers = answers?;
-        #[cfg(feature = "testing")]
-        let answers = without_chosen(answers, leases);
         let clock_resolution = engine.clock_resolution();
         drop(engine);
         drop(conn);

@@ -43,7 +43,7 @@ pub const STEP_READ: u32 = 5;
 
 /// How long the lock of a closure that has panicked, or of a future that was dropped, is waited for, in milliseconds: it is
 /// free.
-pub const FREE_WITHIN_MS: u64 = 2000;
+pub const FREE_WITHIN_MS: u64 = 4000;
 
 /// What all of them are called, in the database too.
 pub const SEQUENCES_NAME: &str = "pass";
