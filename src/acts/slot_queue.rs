@@ -80,7 +80,9 @@ pub(crate) async fn poll_until(
             several.give_up(engine).await;
             Ok(())
         });
-        waiting.answer_or_time_out(in_process, given_up).await.ok();
+        if let Err(error) = waiting.answer_or_time_out(in_process, given_up).await {
+            tracing::debug!(%semaphore, %error, "permits not released: their leases end");
+        }
     }
     polled
 }

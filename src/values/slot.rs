@@ -191,8 +191,8 @@ impl Slot {
         }
     }
 
-    /// Returns one slot for each permit. Each may be renewed and released alone: to give back some permits of several, or, by their
-    /// parts, to hand them on to another process.
+    /// Returns one slot for each permit, to release some permits before the others: each slot can be renewed and released alone. To
+    /// hand several permits on to another process, pass the parts of each of these slots.
     ///
     /// ```
     /// # use diesel::prelude::*;

@@ -67,7 +67,7 @@ pub(crate) fn several_permits_are_held_as_one<B: Backend>() {
         .filter(|row| row.data.as_deref() == Some("half"));
     assert_eq!(with_data.count(), 3);
     B::in_transaction(&mut conn, |conn| conn.pin_slot(&slot)).expect("held");
-    // One permit of three is given back, and the others are still held.
+    // One of three permits is released. Two stay held.
     let mut parts = slot.split();
     conn.release_slot(parts.remove(1)).expect("held");
     let slot = parts.remove(0).and(parts);
@@ -108,7 +108,6 @@ pub(crate) fn several_permits_are_acquired_beside_requests_for_one<B: Backend>()
         Arc::new(AtomicUsize::new(0)),
         Arc::new(AtomicBool::new(false)),
     );
-    // One writer has no fair queue of those that want to write.
     let others = if B::ONE_WRITER { 3 } else { 5 };
     let others: Vec<_> = (0..others)
         .map(|_| {
@@ -118,6 +117,7 @@ pub(crate) fn several_permits_are_acquired_beside_requests_for_one<B: Backend>()
             spawn(move || {
                 while !ended.load(Ordering::SeqCst) {
                     if B::ONE_WRITER {
+                        // SQLite grants its write lock in no order: without a pause one connection keeps it.
                         std::thread::sleep(Duration::from_millis(5));
                     }
                     let slot = conn
