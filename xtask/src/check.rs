@@ -159,8 +159,8 @@ fn client_libraries() -> Result<Outcome> {
     Ok(Passed)
 }
 
-/// With the comments of the library at most 75,000.
-const DOCUMENT_WORDS: usize = 28_800;
+/// Of all documents together.
+const DOCUMENT_WORDS: usize = 28_820;
 
 /// The documents name files and tests that exist, and are short.
 fn documents() -> Result<Outcome> {
