@@ -57,6 +57,10 @@ pub(crate) const TESTS: Tests = &[
         transactions_hold_slots_on_all_nodes,
     ),
     (
+        "transactions_hold_several_permits_on_all_nodes",
+        transactions_hold_several_permits_on_all_nodes,
+    ),
+    (
         "pinned_slot_is_not_granted_on_another_node",
         pinned_slot_is_not_granted_on_another_node,
     ),
@@ -519,6 +523,22 @@ fn transactions_hold_slots_on_all_nodes(nodes: &Nodes) {
             assert_counted(&database, done);
         }
     }
+}
+
+/// Two requests together are for more permits than there are.
+fn transactions_hold_several_permits_on_all_nodes(nodes: &Nodes) {
+    let database = with_counter(nodes);
+    let semaphore = Semaphore::new("reports", 3);
+    let inside = Inside::default();
+    let done = on_all_nodes(&database, |thread, conn| {
+        let permits = if thread % 2 == 0 { 2 } else { 3 };
+        until_committed(2, |_| {
+            conn.with_slots(&semaphore, permits, Wait::Forever, |conn| {
+                inside.enter(1, || count_up(conn))
+            })
+        })
+    });
+    assert_counted(&database, done);
 }
 
 fn slot_is_pinned_on_another_node_as_soon_as_it_is_granted(nodes: &Nodes) {

@@ -49,6 +49,7 @@ pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T, Error>) {
 pub(crate) fn locks_are_refused_on_several_writers(nodes: &Nodes) {
     let database = Database::migrated(nodes);
     let one = Semaphore::new("one", 1);
+    let two = Semaphore::new("two", 2);
     let sequence = Sequence::new("invoice");
     for node in 0..nodes.len() {
         let mut conn = database.on(node);
@@ -76,6 +77,7 @@ pub(crate) fn locks_are_refused_on_several_writers(nodes: &Nodes) {
             refused(read_committed(&mut conn, |conn| conn.pin_slot(&held)));
             conn.release_slot(held).expect("ours");
             refused(conn.try_with_slot(&one, |_| Ok::<_, Error>(())));
+            refused(conn.with_slots(&two, 2, Wait::No, |_| Ok::<_, Error>(())));
             refused(read_committed(&mut conn, |conn| {
                 conn.next_number(&sequence)
             }));

@@ -83,6 +83,14 @@ pub(crate) trait AsyncLocks<C>: Send + Sync {
         section: &dyn Section<C>,
     ) -> Result<(), Failure>;
 
+    async fn with_slots(
+        &self,
+        semaphore: &Semaphore,
+        permits: u32,
+        wait: Wait,
+        section: &dyn Section<C>,
+    ) -> Result<(), Failure>;
+
     /// Runs ticks, with a renewer of its own that uses the connections, until a stop.
     async fn run_on_timer(
         &self,
@@ -125,6 +133,17 @@ impl<P: Pool<Style = Async, Connection: AsyncStore>> AsyncLocks<P::Connection> f
         let work = async move |conn: &mut P::Connection| section.run(conn).await;
         self.try_with_slot(semaphore, work).await?;
         Ok(())
+    }
+
+    async fn with_slots(
+        &self,
+        semaphore: &Semaphore,
+        permits: u32,
+        wait: Wait,
+        section: &dyn Section<P::Connection>,
+    ) -> Result<(), Failure> {
+        let work = async move |conn: &mut P::Connection| section.run(conn).await;
+        self.with_slots(semaphore, permits, wait, work).await
     }
 
     async fn run_on_timer(

@@ -199,7 +199,9 @@ impl<C: Store> WorkerContext<C> {
             Task::Stuck { lease_ms } => guards::stuck(self, operation, *lease_ms),
             Task::HandOver => guards::hand_over(self, operation, workload),
             Task::Tick { lease_ms } => ticks::run_one(self, operation, workload, *lease_ms),
-            Task::Slot { wait } => slots::use_slot(self, operation, workload, *wait),
+            Task::Slot { permits, wait } => {
+                slots::use_slot(self, operation, workload, *permits, *wait)
+            }
             Task::Pass { sequence } => sequences::issue(self, operation, workload, *sequence),
             Task::Transfer { from, to } => {
                 transfers::transfer(self, operation, workload, *from, *to)

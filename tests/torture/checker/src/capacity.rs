@@ -43,8 +43,12 @@ pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
         };
         if let Some((from, until, slot, other)) = holding {
             let all = by_semaphore.entry(semaphore.name).or_default();
-            // One for each permit.
-            for slot in [slot].into_iter().chain(other.map(Some)) {
+            // One for each permit. Those of a transaction have no numbers.
+            let others = match operation.task {
+                Task::Slot { permits, .. } => permits.saturating_sub(1),
+                _ => u32::from(other.is_some()),
+            };
+            for slot in [slot].into_iter().chain((0..others).map(|_| other)) {
                 all.push(Holding {
                     from,
                     until,

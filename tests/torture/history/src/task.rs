@@ -118,8 +118,10 @@ pub enum Task {
         /// How long the lease is.
         lease_ms: u64,
     },
-    /// Hold a slot for one transaction.
+    /// Hold slots for one transaction.
     Slot {
+        /// How many permits at once: 1 or 2.
+        permits: u32,
         /// How long the slot is waited for.
         wait: WaitLimit,
     },
@@ -191,9 +193,9 @@ impl Task {
     /// How long what it asks for is waited for; numbers, accounts and purges have no such limit.
     pub fn wait_limit(&self) -> Option<WaitLimit> {
         match self {
-            Self::Lock(Locking { wait, .. }) | Self::Lease { wait, .. } | Self::Slot { wait } => {
-                Some(*wait)
-            }
+            Self::Lock(Locking { wait, .. })
+            | Self::Lease { wait, .. }
+            | Self::Slot { wait, .. } => Some(*wait),
             Self::Pinned { .. }
             | Self::Revoked { .. }
             | Self::Asked { .. }

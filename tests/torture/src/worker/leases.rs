@@ -11,7 +11,7 @@ use torture_history::{Moment, Outcome, SlotHeld, WaitLimit, workload_spec};
 use super::context::WorkerContext;
 use super::errors::{Failure, Fenced, classify_result, classify_without_connection};
 use super::operation::Operation;
-use super::requests::{semaphore, wait};
+use super::requests::{may_be_several, semaphore, wait};
 use super::retry::retry_options;
 use super::workload::Workload;
 use crate::engine::Engine;
@@ -34,10 +34,10 @@ pub(super) fn lease_of<C: Store>(
     permits: u32,
 ) -> LeaseOptions {
     let lease = lease(context, milliseconds);
-    if context.job.sabotage == Some(Sabotage::PartialPermits) {
-        return lease;
+    if may_be_several(context, permits) {
+        return lease.permits(permits);
     }
-    lease.permits(permits)
+    lease
 }
 
 /// The slot, with its fence.

@@ -27,6 +27,11 @@ pub(crate) fn held_by_transactions<C: Store>(context: &WorkerContext<C>) -> Sema
     leased
 }
 
+/// Whether so many permits are requested at once; sabotage: never.
+pub(crate) fn may_be_several<C: Store>(context: &WorkerContext<C>, permits: u32) -> bool {
+    permits > 1 && context.job.sabotage != Some(Sabotage::PartialPermits)
+}
+
 /// A semaphore of the workload, with the permits that the workers assume.
 pub(crate) fn semaphore<C: Store>(context: &WorkerContext<C>, name: &str) -> Semaphore {
     let is_limited = name == workload_spec::LIMITED.name;

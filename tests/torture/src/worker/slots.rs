@@ -5,7 +5,7 @@ use torture_history::{Outcome, WaitLimit, workload_spec};
 use super::context::WorkerContext;
 use super::errors::{Failure, classify_result};
 use super::operation::Operation;
-use super::requests::{held_by_transactions, wait};
+use super::requests::{held_by_transactions, may_be_several, wait};
 use super::workload::Workload;
 use crate::store::Store;
 
@@ -20,11 +20,12 @@ pub(crate) fn set_permits<C: Store>(
     Ok(Outcome::Done)
 }
 
-/// Notes its visit while it holds a slot.
+/// Notes its visit while it holds one slot or two.
 pub(crate) fn use_slot<C: Store>(
     context: &WorkerContext<C>,
     operation: &Operation,
     workload: &mut Workload,
+    permits: u32,
     wait_limit: WaitLimit,
 ) -> Result<Outcome, Failure> {
     let gate = workload_spec::HELD_BY_TRANSACTIONS;
@@ -39,7 +40,10 @@ pub(crate) fn use_slot<C: Store>(
         operation.leaves();
         Ok(())
     };
-    let result = if wait_limit == WaitLimit::No {
+    let result = if may_be_several(context, permits) {
+        conn.with_slots(&semaphore, permits, wait(wait_limit), &mut section)
+            .map(|()| true)
+    } else if wait_limit == WaitLimit::No {
         conn.try_with_slot(&semaphore, section)
             .map(|done| done.is_some())
     } else {

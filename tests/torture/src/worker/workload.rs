@@ -72,7 +72,7 @@ impl Workload {
     pub(crate) fn async_task(&mut self) -> Task {
         match self.rng.random_range(0..100) {
             0..50 => self.lock(),
-            50..70 => Task::Slot { wait: self.wait() },
+            50..70 => self.slot(),
             70..88 => Task::Pass {
                 sequence: self.rng.random_range(0..workload_spec::SEQUENCES),
             },
@@ -84,7 +84,7 @@ impl Workload {
     /// A task for a lock pool.
     pub(crate) fn lock_pool_task(&mut self) -> Task {
         if self.percent(30) {
-            return Task::Slot { wait: self.wait() };
+            return self.slot();
         }
         self.lock_of_pool()
     }
@@ -132,7 +132,7 @@ impl Workload {
                 lease_ms: workload_spec::LONGEST_LEASE_MS,
             },
             59..61 => Task::HandOver,
-            61..70 => Task::Slot { wait: self.wait() },
+            61..70 => self.slot(),
             70..82 => Task::Pass {
                 sequence: self.rng.random_range(0..workload_spec::SEQUENCES),
             },
@@ -198,6 +198,17 @@ impl Workload {
             lease_ms,
             wait,
         }
+    }
+
+    fn slot(&mut self) -> Task {
+        let mut wait = self.wait();
+        let several = self.percent(20);
+        // Others hold one of the two for long at times.
+        if several && wait == WaitLimit::Forever {
+            wait = self.limited_wait();
+        }
+        let permits = if several { 2 } else { 1 };
+        Task::Slot { permits, wait }
     }
 
     fn transfer(&mut self) -> Task {

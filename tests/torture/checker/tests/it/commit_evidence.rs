@@ -17,7 +17,13 @@ fn done_and_not_there() {
     builder.whole(1, locking(&[3]), None, Outcome::Done, times);
     builder.whole(1, leasing("leader"), Some((1, 300)), Outcome::Done, times);
     let wait = WaitLimit::Forever;
-    builder.whole(1, Task::Slot { wait }, None, Outcome::Done, times);
+    builder.whole(
+        1,
+        Task::Slot { permits: 1, wait },
+        None,
+        Outcome::Done,
+        times,
+    );
     let pass = builder.begin(1, Task::Pass { sequence: 0 }, 1000);
     builder.end(pass, Outcome::Done, None, 1003);
     builder.whole(

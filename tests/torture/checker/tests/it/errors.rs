@@ -85,7 +85,7 @@ fn errors_while_no_fault_is_injected() {
         [TimedOut, SlotLost, Fenced, Pool]
     );
     let wait = WaitLimit::No;
-    assert_eq!(calm(Task::Slot { wait }), []);
+    assert_eq!(calm(Task::Slot { permits: 1, wait }), []);
     assert_eq!(calm(Task::Pinned { lease_ms: 9 }), [TimedOut, SlotLost]);
     let tick = Task::Tick { lease_ms: 9 };
     assert_eq!(calm(tick), [TimedOut, SlotLost, Fenced]);
@@ -204,6 +204,7 @@ fn statement_timeouts() {
         lease(WaitLimit::Forever),
         lease(WaitLimit::No),
         Task::Slot {
+            permits: 1,
             wait: WaitLimit::No,
         },
         Task::Pinned { lease_ms: 1000 },
@@ -251,6 +252,7 @@ fn refusals() {
         (lease(WaitLimit::Forever), false),
         (
             Task::Slot {
+                permits: 1,
                 wait: WaitLimit::No,
             },
             true,
@@ -284,7 +286,7 @@ fn transactions_on_several_nodes_end_each_other() {
     let wait = WaitLimit::Forever;
     for (task, is_ended) in [
         (locking_within(wait), true),
-        (Task::Slot { wait }, true),
+        (Task::Slot { permits: 1, wait }, true),
         (Task::Purge, true),
         (lease(wait), false),
     ] {

@@ -215,7 +215,7 @@ fn killed_process_with_a_committed_transaction_held_its_slot() {
         builder.slot(1, [1000, 1001, 1010, 1011]);
         builder.slot(2, [1000, 1002, 1010, 1011]);
         let wait = WaitLimit::Forever;
-        let killed = builder.begin(13, Task::Slot { wait }, 1000);
+        let killed = builder.begin(13, Task::Slot { permits: 1, wait }, 1000);
         builder.enter(killed, None, 1003);
         if committed {
             builder.use_slot(killed);

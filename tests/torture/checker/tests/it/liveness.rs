@@ -64,15 +64,16 @@ fn a_kind_of_task_that_always_failed() {
     builder.assert_no_violations();
     goes_on(&mut builder, 10_010);
     let wait = WaitLimit::No;
-    refused(&mut builder, &Task::Slot { wait }, 5, 10_010);
+    refused(&mut builder, &Task::Slot { permits: 1, wait }, 5, 10_010);
     builder.assert_no_violations();
-    refused(&mut builder, &Task::Slot { wait }, 1, 10_010);
+    refused(&mut builder, &Task::Slot { permits: 1, wait }, 1, 10_010);
     builder.finds(&[(NothingDone, 1)]);
     let told = builder.verdict().unwrap().to_string();
     assert!(told.contains("slot: 10 were begun"), "{told}");
     let late = builder.begin(
         2,
         Task::Slot {
+            permits: 1,
             wait: WaitLimit::AtMost(5),
         },
         10_010,
@@ -119,7 +120,7 @@ fn shared_locks_that_exclude_each_other() {
 /// A slot of a transaction, with a client.
 fn slot_of(builder: &mut HistoryBuilder, client: Client, ms: u64) {
     let wait = WaitLimit::Forever;
-    let op = builder.begin_with(client, 1, Task::Slot { wait }, ms);
+    let op = builder.begin_with(client, 1, Task::Slot { permits: 1, wait }, ms);
     builder.enter(op, None, ms);
     builder.end(op, Outcome::Done, Some(ms), ms);
     builder.evidence.slot_uses.push(SlotUse {

@@ -8,6 +8,7 @@ use torture_history::{ErrorKind, FaultKind, Outcome, Task, WaitLimit};
 use crate::history_builder::{HistoryBuilder, failed, locking_within};
 
 const SLOT: Task = Task::Slot {
+    permits: 1,
     wait: WaitLimit::AtMost(100),
 };
 
@@ -124,7 +125,7 @@ fn grant_or_refusal_in_time_is_not_late() {
         lease_ms: 100_000,
         wait,
     };
-    let slot = |wait| Task::Slot { wait };
+    let slot = |wait| Task::Slot { permits: 1, wait };
     let pinned = Task::Pinned { lease_ms: 100_000 };
     let (no, some) = (WaitLimit::No, WaitLimit::AtMost(100));
     for (task, limit, end) in [

@@ -55,6 +55,7 @@ pub(crate) fn valid_history() -> HistoryBuilder {
     let refused = builder.begin(2, leasing("leader"), 220);
     builder.end(refused, Outcome::Refused, None, 221);
     let late = Task::Slot {
+        permits: 1,
         wait: WaitLimit::AtMost(5),
     };
     let late = builder.begin(3, late, 220);

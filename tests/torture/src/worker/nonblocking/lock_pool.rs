@@ -10,7 +10,7 @@ use crate::worker::context::WorkerContext;
 use crate::worker::errors::Failure;
 use crate::worker::locks::done_or_refused;
 use crate::worker::operation::Operation;
-use crate::worker::requests::{held_by_transactions, wait};
+use crate::worker::requests::{held_by_transactions, may_be_several, wait};
 
 /// The connections of the pool. A lock pool leaves one of them to others.
 pub(super) const CONNECTIONS: u32 = 4;
@@ -39,10 +39,18 @@ pub(super) async fn attempt<C: Store>(
             };
             locks.with_object_lock(lock, &counting).await?;
         }
-        Task::Slot { wait: wait_limit } => {
+        Task::Slot {
+            permits,
+            wait: wait_limit,
+        } => {
             let semaphore = held_by_transactions(context);
             let visiting = Visiting { operation, plan };
-            if *wait_limit == WaitLimit::No {
+            if may_be_several(context, *permits) {
+                let wait = wait(*wait_limit);
+                locks
+                    .with_slots(&semaphore, *permits, wait, &visiting)
+                    .await?;
+            } else if *wait_limit == WaitLimit::No {
                 locks.try_with_slot(&semaphore, &visiting).await?;
             } else {
                 let wait = wait(*wait_limit);

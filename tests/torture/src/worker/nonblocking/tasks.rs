@@ -20,7 +20,7 @@ use crate::worker::errors::{
 use crate::worker::leases;
 use crate::worker::locks::{self, done_or_refused};
 use crate::worker::operation::Operation;
-use crate::worker::requests::{held_by_transactions, semaphore, wait};
+use crate::worker::requests::{held_by_transactions, may_be_several, semaphore, wait};
 use crate::worker::retry::retry_options;
 use crate::worker::workload::Workload;
 
@@ -78,9 +78,10 @@ pub(super) fn attempt<'a, C: Store>(
             }
             count_up(conn, counting, lock)
         }
-        Task::Slot { wait } => {
+        Task::Slot { permits, wait } => {
             let semaphore = held_by_transactions(context);
-            use_slot(conn, operation, plan, semaphore, *wait)
+            let several = may_be_several(context, *permits).then_some(*permits);
+            use_slot(conn, operation, plan, (semaphore, several), *wait)
         }
         Task::Pass { sequence } => issue(conn, operation, plan, *sequence),
         Task::Lease {
@@ -162,18 +163,21 @@ async fn transaction<A: AsyncStore>(
     Ok(Outcome::Done)
 }
 
-/// Notes its visit while it holds a slot.
+/// Notes its visit while it holds one slot or several.
 fn use_slot<'a, A: AsyncStore>(
     conn: &'a mut A,
     operation: &'a Operation,
     plan: &'a Plan,
-    semaphore: Semaphore,
+    (semaphore, several): (Semaphore, Option<u32>),
     wait_limit: WaitLimit,
 ) -> BoxFuture<'a, Result<Outcome, Failure>> {
     Box::pin(async move {
         let visiting = &Visiting { operation, plan };
         let section = async move |conn: &mut A| visiting.visit(conn).await;
-        if wait_limit == WaitLimit::No {
+        if let Some(permits) = several {
+            let wait = wait(wait_limit);
+            conn.with_slots(&semaphore, permits, wait, section).await?;
+        } else if wait_limit == WaitLimit::No {
             conn.try_with_slot(&semaphore, section).await?;
         } else {
             let wait = wait(wait_limit);

@@ -211,7 +211,13 @@ impl HistoryBuilder {
     /// Holds a slot for a transaction.
     pub(crate) fn slot(&mut self, process: u32, times: Times) -> Op {
         let wait = WaitLimit::AtMost(500);
-        let op = self.whole(process, Task::Slot { wait }, None, Outcome::Done, times);
+        let op = self.whole(
+            process,
+            Task::Slot { permits: 1, wait },
+            None,
+            Outcome::Done,
+            times,
+        );
         self.use_slot(op);
         op
     }
