@@ -532,7 +532,7 @@ fn transactions_hold_several_permits_on_all_nodes(nodes: &Nodes) {
     let inside = Inside::default();
     let done = on_all_nodes(&database, |thread, conn| {
         let permits = if thread % 2 == 0 { 2 } else { 3 };
-        until_committed(2, |_| {
+        until_committed(5, |_| {
             conn.with_slots(&semaphore, permits, Wait::Forever, |conn| {
                 inside.enter(1, || count_up(conn))
             })

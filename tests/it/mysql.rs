@@ -187,6 +187,21 @@ fn deadlock_through_the_named_lock_is_detected() {
     assert!(victims[0].is_deadlock(), "{victims:?}");
 }
 
+/// The rollback of the nested transaction hides why.
+#[test]
+fn nested_transaction_shows_that_the_server_has_ended_the_outer_one() {
+    let database = Mysql::new();
+    let mut conn = database.connect();
+    let result = conn.with_object_lock("a", |conn| {
+        conn.transaction(|conn| {
+            Mysql::sql(conn, "ROLLBACK");
+            Err::<(), Error>(Error::from(diesel::result::Error::NotFound))
+        })
+    });
+    let error = result.expect_err("it failed");
+    assert!(error.is_transaction_aborted(), "{error:?}");
+}
+
 #[test]
 fn german_error_messages_are_classified() {
     let database = Arc::new(Mysql::new());

@@ -231,6 +231,7 @@ macro_rules! connection_tests {
                 waits_of_a_lock_pool_fail_as_chosen,
                 attempts_to_acquire_a_slot_fail_as_chosen,
                 guard_loses_its_slot_as_chosen,
+                tick_whose_lease_is_moved_is_lost,
             },
             events::{
                 tracing_records_acquired_unavailable_timeout_and_released,

@@ -213,9 +213,9 @@ pub(crate) fn group_replication(run_dir: &RunDir, role: ServerRole) -> Result<Ve
                    --loose-group-replication-start-on-boot=ON";
         let role_options = if role.is_killed() {
             // One primary. A member that the others have excluded, or do not let in, starts again at once: by default it tries again
-            // after 1 and 5 minutes.
+            // after 1 and 5 minutes. They wait for it for 10 s, as by default: on a busy machine one may stall for 6 s, and if another
+            // is killed meanwhile, the rest is no majority and nobody comes back.
             "--innodb-flush-log-at-trx-commit=2 --sync-binlog=0 \
-             --loose-group-replication-member-expel-timeout=0 \
              --loose-group-replication-exit-state-action=ABORT_SERVER \
              --loose-group-replication-autorejoin-tries=0 \
              --loose-group-replication-recovery-reconnect-interval=1"

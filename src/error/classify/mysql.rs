@@ -62,6 +62,7 @@ pub(crate) fn classify(message: &str) -> Option<ErrorClass> {
         .find_map(|(section, text)| class_of(section, text))
         .or_else(|| is_of_an_excluded_member(message).then_some(ErrorClass::OutcomeUnknown))
         .or_else(|| is_of_a_lost_connection(message).then_some(ErrorClass::ConnectionLost))
+        .or_else(|| misses_a_savepoint(message).then_some(ErrorClass::TransactionAborted))
         .or_else(|| misses_a_table(message).then_some(ErrorClass::MissingTables))
         .or_else(|| denied(message).filter(|_| is_denied_in_english(message)))
 }
@@ -69,6 +70,12 @@ pub(crate) fn classify(message: &str) -> Option<ErrorClass> {
 /// The English text of error 3100.
 fn is_of_an_excluded_member(message: &str) -> bool {
     message.starts_with("Error on observer while running replication hook ")
+}
+
+/// The text of error 1305 about the savepoint of a nested transaction of Diesel, which begins so in all languages. It hides the error
+/// with which the server has ended the transaction: on Galera also SAVEPOINT fails with one.
+fn misses_a_savepoint(message: &str) -> bool {
+    message.starts_with("SAVEPOINT diesel_savepoint_")
 }
 
 /// The texts that have one language: those of the client libraries libmysqlclient, libmariadb and `mysql_async`, and those of
@@ -161,6 +168,16 @@ mod tests {
         for message in messages {
             assert_eq!(classify(message), class, "{message}");
         }
+    }
+
+    #[test]
+    fn savepoint_that_is_gone_shows_the_end_of_the_transaction() {
+        let of_diesel = [
+            "SAVEPOINT diesel_savepoint_1 does not exist",
+            "SAVEPOINT diesel_savepoint_2 existiert nicht",
+        ];
+        assert_class(ErrorClass::TransactionAborted, &of_diesel);
+        assert_class(None, &["SAVEPOINT applications_own does not exist"]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use diesel_locks::prelude::*;
 use diesel_locks::testing::{self, Failure};
-use diesel_locks::{Error, InspectExt, LockPool, RetryPolicy};
+use diesel_locks::{Error, InspectExt, LockPool, RetryPolicy, StopToken, TimerJob};
 
 use super::leader::{Node, next};
 use super::slots::guards::{count_statements, guarded, renewer};
@@ -107,6 +107,30 @@ pub(crate) fn minimum_hold_time_is_moved<B: Backend>() {
     })
     .expect("committed");
     assert!(!is_full::<B>(&mut conn, &job));
+}
+
+pub(crate) fn tick_whose_lease_is_moved_is_lost<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let (renewer, stop) = (renewer::<B>(&database, 2), StopToken::new());
+    let name = fresh_name();
+    let job = TimerJob::new(&name, Duration::from_millis(200));
+    let mut fences = Vec::new();
+    let run = renewer
+        .stopped_by(&stop)
+        .run_on_timer(&job, one_hour(), |tick| {
+            fences.push(tick.guard().fence());
+            if fences.len() > 1 {
+                stop.stop();
+                return Ok::<_, Error>(());
+            }
+            let moved = testing::expire_leases(&mut conn, &name, HOUR);
+            assert_eq!(moved.expect("moved"), 1);
+            assert!(!tick.sleep(HOUR) && !tick.is_active() && !tick.guard().is_held());
+            Ok(())
+        });
+    run.expect("no error");
+    assert!(fences[0] < fences[1], "another grant");
 }
 
 pub(crate) fn object_is_held_as_by_another<B: Backend>() {

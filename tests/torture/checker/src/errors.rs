@@ -81,6 +81,8 @@ fn expected(operation: &Operation<'_>, kind: ErrorKind) -> Expected {
             | Task::Pass { .. }
             | Task::Transfer { .. },
         ) => Expected::WithSeveralWriters,
+        // A nested transaction hides the deadlock.
+        (ErrorKind::Aborted, Task::Panic { .. }) => Expected::WithSeveralWriters,
         (ErrorKind::Deadlock, _) => Expected::WithSeveralWritersWhenCut,
         // Leases end while their holders are paused, or when the clock jumps; `leases.rs` knows which may.
         (

@@ -287,16 +287,37 @@ fn a_run_that_fails_keeps_its_histories() {
     assert!(kept.join("1.history").exists());
 }
 
-/// Tests of these names: the sabotage, and the kinds of violations that are found.
+/// Tests of these names: the sabotage, and the kinds of violations that are found. It is the workers that are broken and the checker
+/// that finds it, so one engine tells: one on which several sessions write at a time.
 macro_rules! found {
     ($($test:ident: $sabotage:literal => $kinds:expr,)*) => {$(
         #[test]
         fn $test() {
-            is_found(VARIABLE, $sabotage, $kinds);
+            is_found(Some("PG_DATABASE_URL"), $sabotage, $kinds);
         }
     )*};
 }
 
+found! {
+    no_lock_is_found: "no-lock" => &["lost_updates", "overlapping_holders", "unexpected_errors"],
+    a_reader_without_a_lock_is_found: "no-shared-lock" => &["overlapping_holders", "unexpected_errors"],
+    a_stale_read_is_found: "stale-read" => &["lost_updates"],
+    no_fence_is_found: "no-fence" => &["stale_writes"],
+    over_capacity_is_found: "over-capacity" => &["over_capacity"],
+    a_lease_of_too_few_permits_is_found: "partial-permits" => &["over_capacity"],
+    an_ignored_limit_is_found: "ignored-limit" => &["over_capacity"],
+    a_leaky_sequence_is_found: "leaky-sequence" => &["sequence_gaps"],
+    an_unrenewed_lease_is_found: "no-renewal" => &["lost_leases"],
+    a_loss_reported_as_success_is_found: "loss-as-success" => &["unreported_losses"],
+    a_fence_that_grows_in_its_slot_only_is_found: "fence-per-slot" => &["fences"],
+    transactions_whose_slots_ignore_leases_are_found: "slot-ignores-leases" => &["over_capacity"],
+    a_guard_that_does_not_report_its_loss_is_found: "silent-guard" => &["unreported_losses"],
+    a_holder_that_hangs_and_is_renewed_is_found: "false-progress" => &["unreported_losses"],
+    a_tick_that_is_run_again_is_found: "repeated-tick" => &["repeated_ticks"],
+    releases_that_are_not_handed_over_are_found: "no-hand-over" => &["late_hand_overs"],
+}
+
+/// What depends on the engine.
 macro_rules! tests_on {
     ($engine:ident, $name:literal, $variable:expr, $faults:literal, $left:expr, $dropped:literal) => {
         mod $engine {
@@ -304,24 +325,9 @@ macro_rules! tests_on {
 
             const VARIABLE: Option<&str> = $variable;
 
-            found! {
-                no_lock_is_found: "no-lock" => &["lost_updates", "overlapping_holders", "unexpected_errors"],
-                a_reader_without_a_lock_is_found: "no-shared-lock" => &["overlapping_holders", "unexpected_errors"],
-                a_stale_read_is_found: "stale-read" => &["lost_updates"],
-                no_fence_is_found: "no-fence" => &["stale_writes"],
-                over_capacity_is_found: "over-capacity" => &["over_capacity"],
-                a_lease_of_too_few_permits_is_found: "partial-permits" => &["over_capacity"],
-                an_ignored_limit_is_found: "ignored-limit" => &["over_capacity"],
-                a_leaky_sequence_is_found: "leaky-sequence" => &["sequence_gaps"],
-                an_unrenewed_lease_is_found: "no-renewal" => &["lost_leases"],
-                a_loss_reported_as_success_is_found: "loss-as-success" => &["unreported_losses"],
-                a_lock_left_by_a_panic_is_found: "lock-after-panic" => $left,
-                a_fence_that_grows_in_its_slot_only_is_found: "fence-per-slot" => &["fences"],
-                transactions_whose_slots_ignore_leases_are_found: "slot-ignores-leases" => &["over_capacity"],
-                a_guard_that_does_not_report_its_loss_is_found: "silent-guard" => &["unreported_losses"],
-                a_holder_that_hangs_and_is_renewed_is_found: "false-progress" => &["unreported_losses"],
-                a_tick_that_is_run_again_is_found: "repeated-tick" => &["repeated_ticks"],
-                releases_that_are_not_handed_over_are_found: "no-hand-over" => &["late_hand_overs"],
+            #[test]
+            fn a_lock_left_by_a_panic_is_found() {
+                is_found(VARIABLE, "lock-after-panic", $left);
             }
 
             #[test]

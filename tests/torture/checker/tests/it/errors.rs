@@ -8,12 +8,13 @@ use torture_history::{
 
 use crate::history_builder::{HistoryBuilder, failed, ignoring_fault, locking_within, panicking};
 
-const KINDS: [ErrorKind; 11] = [
+const KINDS: [ErrorKind; 12] = [
     ErrorKind::Held,
     ErrorKind::TimedOut,
     ErrorKind::StatementTimedOut,
     ErrorKind::Deadlock,
     ErrorKind::Serialization,
+    ErrorKind::Aborted,
     ErrorKind::SlotLost,
     ErrorKind::Fenced,
     ErrorKind::Pool,
@@ -295,5 +296,9 @@ fn transactions_on_several_nodes_end_each_other() {
             let is_expected = kinds.contains(&ErrorKind::Deadlock);
             assert_eq!(is_expected, is_ended && several, "{task:?}");
         }
+    }
+    for several in [false, true] {
+        let kinds = expected(&panicking(), |builder| builder.limits.several_writers = several);
+        assert_eq!(kinds.contains(&ErrorKind::Aborted), several);
     }
 }

@@ -209,6 +209,19 @@ fn more_transactions_with_a_slot_than_permits() {
 }
 
 #[test]
+fn transaction_with_two_slots_counts_twice() {
+    for (entered, found) in [(1010, &[][..]), (1009, &[(OverCapacity, 1)])] {
+        let mut builder = valid_history();
+        let wait = WaitLimit::AtMost(500);
+        let two = Task::Slot { permits: 2, wait };
+        let two = builder.whole(1, two, None, Outcome::Done, [1000, 1001, 1010, 1011]);
+        builder.use_slot(two);
+        builder.slot(2, [1000, entered, 1020, 1021]);
+        builder.finds(found);
+    }
+}
+
+#[test]
 fn killed_process_with_a_committed_transaction_held_its_slot() {
     for (committed, found) in [(true, &[(OverCapacity, 1)][..]), (false, &[])] {
         let mut builder = valid_history();
