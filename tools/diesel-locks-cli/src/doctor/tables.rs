@@ -1,0 +1,122 @@
+//! The migrations, the privileges on the tables, and one object lock.
+
+use std::collections::BTreeSet;
+
+use diesel::connection::SimpleConnection;
+use diesel::migration::MigrationSource;
+use diesel::prelude::*;
+use diesel::sqlite::Sqlite;
+use diesel_locks::{Error, InspectExt, ListOptions, ObjectLockExt, migrations};
+
+use super::{Finding, Good, Problem, Warning, found};
+use crate::database::AnyConnection;
+use crate::failure::described;
+
+diesel::table! {
+    __diesel_schema_migrations (version) {
+        version -> Text,
+    }
+}
+
+/// Statements that change nothing, and need the privilege all the same.
+const STATEMENTS: [(&str, &str); 6] = [
+    ("diesel_locks_objects", "INSERT DELETE"),
+    ("diesel_locks_wanted", "INSERT DELETE"),
+    ("diesel_locks_slots", "INSERT UPDATE DELETE"),
+    ("diesel_locks_semaphores", "INSERT"),
+    ("diesel_locks_fences", "INSERT UPDATE"),
+    ("diesel_locks_sequences", "INSERT UPDATE"),
+];
+
+pub(super) fn findings(conn: &mut AnyConnection) -> Vec<Finding> {
+    let looked = conn.semaphores(&ListOptions::new().limit(1));
+    if let Err(error @ (Error::MissingTables { .. } | Error::DifferentTables { .. })) = looked {
+        return vec![found(Problem, "migrations", described(&error))];
+    }
+    let mut findings = vec![migrations(conn), privileges(conn), object_lock(conn)];
+    findings.extend(match conn.held_object_locks(1) {
+        Ok(_) => Some(found(
+            Good,
+            "list objects",
+            "this user may list object locks",
+        )),
+        Err(Error::LocksNotShown { .. }) => None,
+        Err(error) => Some(found(Warning, "list objects", described(&error))),
+    });
+    findings
+}
+
+fn migrations(conn: &mut AnyConnection) -> Finding {
+    // Those of the engines have the same versions.
+    let ours = MigrationSource::<Sqlite>::migrations(&migrations::SQLITE).unwrap_or_default();
+    let ours: BTreeSet<_> = ours
+        .iter()
+        .map(|it| it.name().version().to_string())
+        .collect();
+    let recorded = __diesel_schema_migrations::table.select(__diesel_schema_migrations::version);
+    match recorded.load::<String>(conn) {
+        Ok(recorded) => {
+            let missing = ours.iter().filter(|it| !recorded.contains(it)).count();
+            if missing == 0 {
+                return found(Good, "migrations", "all of this version have run");
+            }
+            found(
+                Problem,
+                "migrations",
+                format!("{missing} have not run: run `diesel-locks migrate`"),
+            )
+        }
+        Err(error) => found(
+            Warning,
+            "migrations",
+            format!("can't be read: {}", described(&error)),
+        ),
+    }
+}
+
+fn privileges(conn: &mut AnyConnection) -> Finding {
+    let mut missing = Vec::new();
+    for (table, privileges) in STATEMENTS {
+        // SQLite has no such table.
+        if table == "diesel_locks_wanted" && matches!(conn, AnyConnection::Sqlite(_)) {
+            continue;
+        }
+        for privilege in privileges.split(' ') {
+            let column = if table == "diesel_locks_fences" {
+                "fence"
+            } else {
+                "name"
+            };
+            let statement = match privilege {
+                "INSERT" => format!("INSERT INTO {table} SELECT * FROM {table} WHERE 1 = 0"),
+                "UPDATE" => format!("UPDATE {table} SET {column} = {column} WHERE 1 = 0"),
+                _ => format!("DELETE FROM {table} WHERE 1 = 0"),
+            };
+            if let Err(error) = conn.batch_execute(&statement) {
+                missing.push(format!("{privilege} on {table} ({error})"));
+            }
+        }
+    }
+    if missing.is_empty() {
+        return found(Good, "privileges", "those of an application on the tables");
+    }
+    let text = format!(
+        "an application's user would lack {}; docs/privileges.md has the GRANTs",
+        missing.join(", ")
+    );
+    found(Problem, "privileges", text)
+}
+
+/// A lock leaves nothing behind, and fails where nothing can be locked: on a standby, with several writers.
+fn object_lock(conn: &mut AnyConnection) -> Finding {
+    let locked = conn.try_with_object_lock("diesel-locks:doctor", |_| Ok::<_, Error>(()));
+    match locked {
+        Ok(Some(())) => found(Good, "object locks", "one was acquired and released"),
+        Ok(None) => found(
+            Good,
+            "object locks",
+            "one is held by another session at present",
+        ),
+        Err(error) => found(Problem, "object locks", described(&error)),
+    }
+}

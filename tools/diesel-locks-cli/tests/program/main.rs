@@ -1,0 +1,10 @@
+//! The commands, from their arguments to their output, on every engine.
+
+mod cli;
+mod doctor;
+mod lists;
+mod migrations;
+mod operator;
+mod run;
+mod run_faults;
+mod usage;
