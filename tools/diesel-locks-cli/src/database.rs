@@ -8,6 +8,8 @@ use clap::ValueEnum;
 use diesel::MysqlConnection;
 #[cfg(feature = "postgres")]
 use diesel::PgConnection;
+#[cfg(feature = "postgres")]
+use diesel::connection::CacheSize;
 use diesel::connection::{Connection, SimpleConnection};
 use diesel::{ConnectionError, SqliteConnection};
 use diesel_locks::operation::sqlite::prepare;
@@ -95,8 +97,12 @@ impl Database {
     /// Connects to a database for its tables: creates an SQLite file.
     pub(crate) fn open_or_create(&self) -> Result<AnyConnection, Failure> {
         let mut conn = self.connect()?;
-        if let AnyConnection::Sqlite(conn) = &mut conn {
-            prepare(conn).map_err(|error| Failure::Locks(error.into()))?;
+        match &mut conn {
+            AnyConnection::Sqlite(conn) => {
+                prepare(conn).map_err(|error| Failure::Locks(error.into()))?;
+            }
+            #[cfg(any(feature = "postgres", feature = "mysql"))]
+            _ => {}
         }
         Ok(conn)
     }
@@ -105,7 +111,11 @@ impl Database {
         let url = self.url.as_str();
         Ok(match self.engine {
             #[cfg(feature = "postgres")]
-            Engine::Postgres => AnyConnection::Postgres(PgConnection::establish(url)?),
+            Engine::Postgres => {
+                let mut conn = PgConnection::establish(url)?;
+                without_cache(&mut conn);
+                AnyConnection::Postgres(conn)
+            }
             #[cfg(feature = "mysql")]
             Engine::Mysql => AnyConnection::Mysql(MysqlConnection::establish(url)?),
             Engine::Sqlite => AnyConnection::Sqlite(SqliteConnection::establish(url)?),
@@ -113,6 +123,12 @@ impl Database {
             _ => unreachable!("from_url has refused it"),
         })
     }
+}
+
+/// Old versions of PgBouncer mix up the prepared statements of sessions.
+#[cfg(feature = "postgres")]
+pub(crate) fn without_cache(conn: &mut PgConnection) {
+    conn.set_prepared_statement_cache_size(CacheSize::Disabled);
 }
 
 /// A connection to a [`Database`].
@@ -123,6 +139,18 @@ pub(crate) enum AnyConnection {
     #[cfg(feature = "mysql")]
     Mysql(MysqlConnection),
     Sqlite(SqliteConnection),
+}
+
+impl AnyConnection {
+    pub(crate) fn engine(&self) -> Engine {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => Engine::Postgres,
+            #[cfg(feature = "mysql")]
+            Self::Mysql(_) => Engine::Mysql,
+            Self::Sqlite(_) => Engine::Sqlite,
+        }
+    }
 }
 
 impl ConnectionWrapper for AnyConnection {
@@ -137,12 +165,11 @@ impl ConnectionWrapper for AnyConnection {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "postgres", feature = "mysql"))]
 mod tests {
     use super::{Database, Engine};
 
     #[test]
-    #[cfg(all(feature = "postgres", feature = "mysql"))]
     fn urls_name_engines() {
         for (url, engine, kept) in [
             ("postgres://h/d", Engine::Postgres, "postgres://h/d"),

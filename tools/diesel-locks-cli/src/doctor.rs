@@ -51,10 +51,10 @@ fn found(verdict: Verdict, subject: &'static str, text: impl Into<String>) -> Fi
 
 pub(crate) fn doctor(database: &Database) -> Result<Report, Failure> {
     let mut conn = database.open()?;
-    let mut findings = vec![settings::version(&mut conn, database.engine)?];
+    let mut findings = vec![settings::version(&mut conn)?];
     findings.extend(tables::findings(&mut conn));
-    findings.extend(settings::findings(&mut conn, database.engine));
-    findings.extend(clock(&mut conn, database.engine));
+    findings.extend(settings::findings(&mut conn));
+    findings.extend(clock(&mut conn));
     let lines = findings
         .iter()
         .map(|it| format!("{:<8} {}: {}", it.verdict, it.subject, it.text));
@@ -79,8 +79,8 @@ fn value(conn: &mut AnyConnection, expression: &str) -> QueryResult<String> {
 const CLOCKS: f64 = 1.0;
 
 /// Leases are measured by the database's clock alone: a difference confuses people who compare times.
-fn clock(conn: &mut AnyConnection, engine: Engine) -> Option<Finding> {
-    let expression = match engine {
+fn clock(conn: &mut AnyConnection) -> Option<Finding> {
+    let expression = match conn.engine() {
         Engine::Postgres => "CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS TEXT)",
         Engine::Mysql => "CAST(UNIX_TIMESTAMP(SYSDATE(6)) AS CHAR)",
         // It is in this process.

@@ -14,44 +14,30 @@ use crate::database::AnyConnection;
 use crate::failure::{Failure, described};
 use crate::output::{Report, counted};
 
-/// The rows of a list that are shown, and how many are not.
-struct Rows<T> {
-    rows: Vec<T>,
+/// A list as it is printed.
+struct Printed {
+    /// Without a title. What is to be known if there is nothing to show.
+    text: String,
+    rows: Vec<Value>,
     not_shown: usize,
     /// Whether there may be others, which were not counted.
     may_be_more: bool,
 }
 
-impl<T> Rows<T> {
-    /// The first of those that the database has listed, up to [`MAX_LISTED`].
-    fn first(mut rows: Vec<T>, limit: u32, listed: usize) -> Self {
-        let found = rows.len();
-        rows.truncate(limit as usize);
-        Self {
-            not_shown: found - rows.len(),
-            rows,
-            may_be_more: listed >= MAX_LISTED as usize,
-        }
-    }
-}
-
-/// A list as it is printed.
-struct Printed {
-    /// Without a title if there is nothing to show.
-    text: String,
-    json: Vec<Value>,
-    not_shown: usize,
-    may_be_more: bool,
-}
-
-impl<T> Rows<T> {
-    fn printed(&self, text: impl FnOnce(&[T]) -> String, json: impl Fn(&T) -> Value) -> Printed {
-        Printed {
-            text: text(&self.rows),
-            json: self.rows.iter().map(json).collect(),
-            not_shown: self.not_shown,
-            may_be_more: self.may_be_more,
-        }
+/// The first of what was found.
+fn print<T>(
+    mut found: Vec<T>,
+    limit: u32,
+    text: impl FnOnce(&[T]) -> String,
+    json: impl Fn(&T) -> Value,
+) -> Printed {
+    let count = found.len();
+    found.truncate(limit as usize);
+    Printed {
+        text: text(&found),
+        rows: found.iter().map(json).collect(),
+        not_shown: count - found.len(),
+        may_be_more: count >= MAX_LISTED as usize,
     }
 }
 
@@ -71,7 +57,7 @@ pub(crate) fn list(conn: &mut AnyConnection, options: &List) -> Result<Report, F
         match read(conn, kind, options) {
             Ok(list) => {
                 texts.push(with_title(title, &list, options));
-                let rows = json!({ "rows": list.json, "not_shown": list.not_shown, "may_be_more": list.may_be_more });
+                let rows = json!({ "rows": list.rows, "not_shown": list.not_shown, "may_be_more": list.may_be_more });
                 json.insert(field.to_owned(), rows);
             }
             // The others are shown.
@@ -123,7 +109,7 @@ fn is_refusal(error: &Error) -> bool {
 }
 
 fn with_title(title: &str, list: &Printed, options: &List) -> String {
-    if list.json.is_empty() {
+    if list.rows.is_empty() {
         let selected = match options.prefix.as_str() {
             "" => String::new(),
             prefix => format!(" whose name begins with {prefix:?}"),

@@ -33,13 +33,6 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// Returns the exit code.
 pub(crate) fn run(database: &Database, options: &Run) -> Result<u8, Failure> {
-    // Warnings of the renewer: why a lease was lost.
-    tracing_subscriber::fmt()
-        .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
-        .with_writer(io::stderr)
-        .with_ansi(false)
-        .with_target(false)
-        .init();
     let (events, received) = mpsc::channel();
     let stop = StopToken::new();
     signals::receive(events.clone(), stop.clone()).map_err(|source| Failure::System {
@@ -50,6 +43,13 @@ pub(crate) fn run(database: &Database, options: &Run) -> Result<u8, Failure> {
         Err(Failure::Locks(Error::Stopped { .. })) => return Err(stopped(&received)),
         acquired => acquired?,
     };
+    // Warnings of the renewer, which say why a lease was lost.
+    tracing_subscriber::fmt()
+        .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
+        .with_writer(io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .init();
     guard.on_lost(move || drop(events.send(Event::Lost)));
     let mut child = Child::start(&options.command, &guard)?;
     let (status, is_lost) =

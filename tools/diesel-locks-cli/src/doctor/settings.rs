@@ -4,8 +4,8 @@ use super::{Finding, Good, Problem, Verdict, Warning, found, value};
 use crate::database::{AnyConnection, Engine};
 use crate::failure::Failure;
 
-pub(super) fn version(conn: &mut AnyConnection, engine: Engine) -> Result<Finding, Failure> {
-    let (name, expression) = match engine {
+pub(super) fn version(conn: &mut AnyConnection) -> Result<Finding, Failure> {
+    let (name, expression) = match conn.engine() {
         Engine::Postgres => ("PostgreSQL ", "current_setting('server_version')"),
         Engine::Mysql => ("", "CONCAT(VERSION(), ' ', @@version_comment)"),
         Engine::Sqlite => ("SQLite of this program: ", "sqlite_version()"),
@@ -23,7 +23,7 @@ type Setting = (
     &'static str,
 );
 
-const POSTGRES: [Setting; 6] = [
+const POSTGRES: [Setting; 5] = [
     (
         "default_transaction_isolation",
         "current_setting('default_transaction_isolation')",
@@ -59,16 +59,9 @@ const POSTGRES: [Setting; 6] = [
         Warning,
         "a crash of the server may lose the last grants: slots may be granted twice",
     ),
-    (
-        "recovery",
-        "CASE WHEN pg_is_in_recovery() THEN 'a standby' ELSE 'a primary' END",
-        "a primary",
-        Problem,
-        "locks and slots need the primary: connect to it",
-    ),
 ];
 
-const MYSQL: [Setting; 8] = [
+const MYSQL: [Setting; 5] = [
     (
         "innodb_lock_wait_timeout",
         "CONCAT(@@innodb_lock_wait_timeout, ' s')",
@@ -91,32 +84,11 @@ const MYSQL: [Setting; 8] = [
         "transactions are refused after a COMMIT: set it to NO_CHAIN",
     ),
     (
-        "innodb_rollback_on_timeout",
-        "CAST(@@innodb_rollback_on_timeout AS CHAR)",
-        "0",
-        Warning,
-        "a wait for a lock that times out ends the transaction",
-    ),
-    (
-        "read_only",
-        "CAST(@@read_only AS CHAR)",
-        "0",
-        Warning,
-        "most users can't lock here: connect to the primary",
-    ),
-    (
         "binary log",
         "CASE WHEN @@log_bin = 1 AND @@binlog_format = 'STATEMENT' THEN 'STATEMENT' ELSE 'suitable' END",
         "suitable",
         Problem,
         "object locks are refused at READ COMMITTED: set binlog_format = ROW",
-    ),
-    (
-        "innodb_page_size",
-        "CASE WHEN @@innodb_page_size < 16384 THEN 'below 16384' ELSE '16384 or more' END",
-        "16384 or more",
-        Problem,
-        "the tables can't be created",
     ),
     (
         "wait_timeout",
@@ -135,9 +107,9 @@ const SQLITE: [Setting; 1] = [(
     "readers and writers block each other: `diesel-locks migrate` sets WAL mode",
 )];
 
-pub(super) fn findings(conn: &mut AnyConnection, engine: Engine) -> Vec<Finding> {
+pub(super) fn findings(conn: &mut AnyConnection) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let settings: &[Setting] = match engine {
+    let settings: &[Setting] = match conn.engine() {
         Engine::Postgres => &POSTGRES,
         Engine::Mysql => &MYSQL,
         Engine::Sqlite => &SQLITE,
@@ -149,7 +121,7 @@ pub(super) fn findings(conn: &mut AnyConnection, engine: Engine) -> Vec<Finding>
             Err(error) => found(Warning, subject, format!("can't be read: {error}")),
         });
     }
-    match engine {
+    match conn.engine() {
         Engine::Mysql => findings.push(isolation(conn)),
         Engine::Sqlite => {
             let text = "each connection of an application sets its own: operation::sqlite::prepare sets 5 s";

@@ -9,7 +9,7 @@ use diesel::sqlite::Sqlite;
 use diesel_locks::{Error, InspectExt, ListOptions, ObjectLockExt, migrations};
 
 use super::{Finding, Good, Problem, Warning, found};
-use crate::database::AnyConnection;
+use crate::database::{AnyConnection, Engine};
 use crate::failure::described;
 
 diesel::table! {
@@ -78,7 +78,7 @@ fn privileges(conn: &mut AnyConnection) -> Finding {
     let mut missing = Vec::new();
     for (table, privileges) in STATEMENTS {
         // SQLite has no such table.
-        if table == "diesel_locks_wanted" && matches!(conn, AnyConnection::Sqlite(_)) {
+        if table == "diesel_locks_wanted" && conn.engine() == Engine::Sqlite {
             continue;
         }
         for privilege in privileges.split(' ') {

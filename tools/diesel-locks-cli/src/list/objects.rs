@@ -4,8 +4,8 @@ use diesel_locks::limits::MAX_LISTED;
 use diesel_locks::{Error, HeldObjectLock, InspectExt, LockSession, LockWaiter};
 use serde_json::{Value, json};
 
-use super::{Printed, Rows};
-use crate::database::AnyConnection;
+use super::{Printed, print};
+use crate::database::{AnyConnection, Engine};
 use crate::output::{counted, duration, json_time, name, time};
 
 pub(super) fn read(conn: &mut AnyConnection, prefix: &str, limit: u32) -> Result<Printed, Error> {
@@ -13,19 +13,19 @@ pub(super) fn read(conn: &mut AnyConnection, prefix: &str, limit: u32) -> Result
     let listed = found.len();
     // A lock whose id is not shown may be one of them.
     found.retain(|lock| lock.id.as_deref().is_none_or(|id| id.starts_with(prefix)));
-    #[cfg(feature = "mysql")]
-    let hidden = if matches!(conn, AnyConnection::Mysql(_)) {
+    let hidden = if conn.engine() == Engine::Mysql {
         " (MariaDB shows a lock only while another session waits for it)"
     } else {
         ""
     };
-    #[cfg(not(feature = "mysql"))]
-    let hidden = "";
     let text = |locks: &[HeldObjectLock]| match locks {
         [] => hidden.to_owned(),
         locks => locks.iter().map(lines).collect::<Vec<_>>().join("\n"),
     };
-    Ok(Rows::first(found, limit, listed).printed(text, json))
+    Ok(Printed {
+        may_be_more: listed >= MAX_LISTED as usize,
+        ..print(found, limit, text, json)
+    })
 }
 
 fn lines(lock: &HeldObjectLock) -> String {
@@ -58,11 +58,11 @@ fn lines(lock: &HeldObjectLock) -> String {
 fn waiter(waiter: &LockWaiter) -> String {
     let session = session(&waiter.session);
     match (waiter.waiting_since, waiter.waited) {
-        (Some(at), Some(waited)) => {
+        (Some(at), Some(time_passed)) => {
             format!(
                 "      {session}\n        since {} ({})",
                 time(at),
-                duration(waited)
+                duration(time_passed)
             )
         }
         _ => format!("      {session}"),

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use diesel_locks::{Error, InspectExt, ListOptions, SemaphoreInfo};
 use serde_json::json;
 
-use super::{Printed, Rows};
+use super::{Printed, print};
 use crate::database::AnyConnection;
 use crate::output::name;
 
@@ -15,8 +15,9 @@ pub(super) fn read(
     limit: u32,
 ) -> Result<Printed, Error> {
     let found = conn.semaphores(options)?;
-    let listed = found.len();
-    Ok(Rows::first(found, limit, listed).printed(
+    Ok(print(
+        found,
+        limit,
         text,
         |it| json!({ "name": it.name, "held": it.held, "permits": it.permits, "slots": it.slots }),
     ))

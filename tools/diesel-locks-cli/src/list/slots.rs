@@ -3,7 +3,7 @@
 use diesel_locks::{Error, InspectExt, ListOptions, SlotInfo};
 use serde_json::{Value, json};
 
-use super::{Printed, Rows};
+use super::{Printed, print};
 use crate::database::AnyConnection;
 use crate::output::{between, duration, json_time, name, time};
 
@@ -13,12 +13,11 @@ pub(super) fn read(
     limit: u32,
 ) -> Result<Printed, Error> {
     let found = conn.held_slots(options)?;
-    let listed = found.len();
     let text = |slots: &[SlotInfo]| match slots {
         [] => " (slots of transactions are not visible)".to_owned(),
         slots => slots.iter().map(lines).collect::<Vec<_>>().join("\n"),
     };
-    Ok(Rows::first(found, limit, listed).printed(text, json))
+    Ok(print(found, limit, text, json))
 }
 
 /// Who holds a slot, in a sentence.

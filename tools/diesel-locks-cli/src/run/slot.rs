@@ -5,6 +5,8 @@ use diesel::MysqlConnection;
 #[cfg(feature = "postgres")]
 use diesel::PgConnection;
 use diesel::SqliteConnection;
+#[cfg(feature = "postgres")]
+use diesel::r2d2::CustomizeConnection;
 use diesel::r2d2::{Builder, ConnectionManager, Pool, R2D2Connection};
 use diesel_locks::operation::sqlite::PrepareConnection;
 use diesel_locks::{
@@ -12,6 +14,8 @@ use diesel_locks::{
 };
 
 use crate::arguments::Run;
+#[cfg(feature = "postgres")]
+use crate::database::without_cache;
 use crate::database::{Database, Engine};
 use crate::failure::Failure;
 use crate::operate::semaphore_named;
@@ -32,7 +36,8 @@ pub(super) fn acquire(
     match database.engine {
         #[cfg(feature = "postgres")]
         Engine::Postgres => {
-            acquire_on::<PgConnection>(Pool::builder(), database, &semaphore, options, stop)
+            let prepared = Pool::builder().connection_customizer(Box::new(WithoutCache));
+            acquire_on::<PgConnection>(prepared, database, &semaphore, options, stop)
         }
         #[cfg(feature = "mysql")]
         Engine::Mysql => {
@@ -44,6 +49,18 @@ pub(super) fn acquire(
         }
         #[cfg(not(all(feature = "postgres", feature = "mysql")))]
         _ => unreachable!("from_url has refused it"),
+    }
+}
+
+#[cfg(feature = "postgres")]
+#[derive(Debug)]
+struct WithoutCache;
+
+#[cfg(feature = "postgres")]
+impl CustomizeConnection<PgConnection, diesel::r2d2::Error> for WithoutCache {
+    fn on_acquire(&self, conn: &mut PgConnection) -> Result<(), diesel::r2d2::Error> {
+        without_cache(conn);
+        Ok(())
     }
 }
 

@@ -48,7 +48,9 @@ fn all_slots_are_released(url: &str) {
     let cli = Cli::new(url);
     let two = ["--permits", "2"];
     let runs = [cli.run("jobs", &two, LONG), cli.run("jobs", &two, LONG)];
-    runs.each_ref().map(|run| run.line("fence"));
+    for run in &runs {
+        run.line("fence");
+    }
     assert_eq!(
         cli.text(&["release-all", "jobs"]),
         "released 2 slots of jobs\n"
