@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
         hide_env_values = true
     )]
     pub(crate) database_url: Option<String>,
-    /// Prints JSON, errors too
+    /// Prints JSON, also what a command fails with
     #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(subcommand)]
@@ -180,6 +180,11 @@ pub(crate) struct Run {
     /// Fails at once if all slots are held
     #[arg(long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
+    /// Keeps the slot unavailable for this time after the grant, at most the lease, also when the command ends before
+    ///
+    /// So of all servers whose cron starts the command within this time, one runs it.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s", hide_default_value = true)]
+    pub(crate) hold_at_least: Duration,
     /// The text that names the holder [default: host/process]
     #[arg(long, value_name = "TEXT")]
     pub(crate) holder: Option<String>,

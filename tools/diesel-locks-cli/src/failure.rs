@@ -20,7 +20,8 @@ Exit codes:
   76   `run`: the lease was lost while the command ran
   126  `run`: the command can't be executed
   127  `run`: there is no such command
-Otherwise `run` exits with the code of the command, or 128 + n if the signal n ended it.";
+Otherwise `run` exits with the code of the command, or 128 + n if the signal n ended the command
+or the wait for a slot.";
 
 /// The code of `run` when the lease was lost while the command ran.
 pub(crate) const LEASE_LOST: u8 = 76;
@@ -45,6 +46,8 @@ pub(crate) enum Failure {
     },
     #[error("can't run {command:?}: {source}")]
     NotRun { command: String, source: io::Error },
+    #[error("{}; `diesel-locks list slots` shows by whom they are held", described(.0))]
+    NoSlot(Error),
     #[error("ended by signal {0} before the slot was acquired")]
     Stopped(i32),
 }
@@ -56,6 +59,7 @@ impl Failure {
             Self::Usage(_) => 2,
             Self::Connection(_) => 69,
             Self::Locks(error) => code_of(error),
+            Self::NoSlot(_) => 75,
             Self::NotRun { source, .. } if source.kind() == io::ErrorKind::NotFound => 127,
             Self::NotRun { .. } => 126,
             Self::Stopped(signal) => code_of_signal(*signal),
@@ -70,7 +74,6 @@ impl Failure {
 
 fn code_of(error: &Error) -> u8 {
     match error {
-        Error::LockTimeout { .. } | Error::Unavailable { .. } => 75,
         // An argument that a method has refused.
         Error::InvalidName(_)
         | Error::InvalidPermits { .. }
@@ -94,7 +97,6 @@ pub(crate) fn described(error: &(dyn StdError + 'static)) -> String {
              search_path, and grant the user USAGE on it)"
                 .to_owned()
         }
-        Some(error @ Error::Unavailable { .. }) => format!("{error}; `diesel-locks list slots` shows by whom"),
         _ => error.to_string(),
     };
     let mut cause = error.source();

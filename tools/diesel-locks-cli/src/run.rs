@@ -41,6 +41,9 @@ pub(crate) fn run(database: &Database, options: &Run) -> Result<u8, Failure> {
     })?;
     let guard = match slot::acquire(database, options, &stop) {
         Err(Failure::Locks(Error::Stopped { .. })) => return Err(stopped(&received)),
+        Err(Failure::Locks(error @ (Error::LockTimeout { .. } | Error::Unavailable { .. }))) => {
+            return Err(Failure::NoSlot(error));
+        }
         acquired => acquired?,
     };
     // Warnings of the renewer, which say why a lease was lost.

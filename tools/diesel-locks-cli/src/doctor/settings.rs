@@ -71,10 +71,10 @@ const MYSQL: [Setting; 5] = [
     ),
     (
         "autocommit",
-        "CAST(@@autocommit AS CHAR)",
-        "1",
+        "CASE WHEN @@autocommit = 1 THEN 'ON' ELSE 'OFF' END",
+        "ON",
         Problem,
-        "leases are refused: set it to 1",
+        "leases are refused: set it to ON",
     ),
     (
         "completion_type",
@@ -95,7 +95,7 @@ const MYSQL: [Setting; 5] = [
         "CASE WHEN @@wait_timeout > 3600 THEN CONCAT(@@wait_timeout, ' s') ELSE 'an hour or less' END",
         "an hour or less",
         Warning,
-        "so long are the locks held of a client whose machine lost its power or network",
+        "a client whose machine lost power keeps its locks for so long: set a shorter one",
     ),
 ];
 

@@ -29,11 +29,22 @@ const STATEMENTS: [(&str, &str); 6] = [
 ];
 
 pub(super) fn findings(conn: &mut AnyConnection) -> Vec<Finding> {
-    let looked = conn.semaphores(&ListOptions::new().limit(1));
-    if let Err(error @ (Error::MissingTables { .. } | Error::DifferentTables { .. })) = looked {
-        return vec![found(Problem, "migrations", described(&error))];
+    if let Err(error) = conn.semaphores(&ListOptions::new().limit(1))
+        && !error.is_insufficient_privilege()
+    {
+        return vec![found(Problem, "tables", described(&error))];
     }
-    let mut findings = vec![migrations(conn), privileges(conn), object_lock(conn)];
+    let mut findings = vec![migrations(conn)];
+    // A lock leaves nothing behind, and fails where nothing can be locked: on a standby, with several writers.
+    let locked = conn.try_with_object_lock("diesel-locks:doctor", |_| Ok::<_, Error>(()));
+    if !matches!(locked, Err(Error::ReadOnly { .. })) {
+        findings.push(privileges(conn));
+    }
+    findings.push(match locked {
+        Ok(Some(())) => found(Good, "object locks", "one was acquired and released"),
+        Ok(None) => found(Good, "object locks", "another session holds one at present"),
+        Err(error) => found(Problem, "object locks", described(&error)),
+    });
     findings.extend(match conn.held_object_locks(1) {
         Ok(_) => Some(found(
             Good,
@@ -105,18 +116,4 @@ fn privileges(conn: &mut AnyConnection) -> Finding {
         missing.join(", ")
     );
     found(Problem, "privileges", text)
-}
-
-/// A lock leaves nothing behind, and fails where nothing can be locked: on a standby, with several writers.
-fn object_lock(conn: &mut AnyConnection) -> Finding {
-    let locked = conn.try_with_object_lock("diesel-locks:doctor", |_| Ok::<_, Error>(()));
-    match locked {
-        Ok(Some(())) => found(Good, "object locks", "one was acquired and released"),
-        Ok(None) => found(
-            Good,
-            "object locks",
-            "one is held by another session at present",
-        ),
-        Err(error) => found(Problem, "object locks", described(&error)),
-    }
 }

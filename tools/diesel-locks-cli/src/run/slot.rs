@@ -76,7 +76,7 @@ fn acquire_on<C: SemaphoreExt + R2D2Connection + Send + 'static>(
         .max_size(2)
         .min_idle(Some(0))
         .build_unchecked(ConnectionManager::new(&database.url));
-    let mut lease = LeaseOptions::new(options.lease);
+    let mut lease = LeaseOptions::new(options.lease).hold_at_least(options.hold_at_least);
     if let Some(holder) = &options.holder {
         lease = lease.holder(holder);
     }

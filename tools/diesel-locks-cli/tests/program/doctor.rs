@@ -59,7 +59,7 @@ fn missing_tables_are_a_problem(url: &str) {
     conn.batch_execute("CREATE TABLE other (id INTEGER)")
         .expect("a table");
     let findings = findings(&cli, 1);
-    let is_it = |it: &&(String, String, String)| it.0 == "problem" && it.1 == "migrations";
+    let is_it = |it: &&(String, String, String)| it.0 == "problem" && it.1 == "tables";
     let problem = findings
         .iter()
         .find(is_it)

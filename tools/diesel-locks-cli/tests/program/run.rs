@@ -10,6 +10,7 @@ use crate::cli::{Cli, on_engines};
 on_engines!(
     exit_code_and_environment_are_those_of_the_command,
     second_command_is_refused_or_waits,
+    slot_is_held_at_least_for_a_time,
     signals_are_passed_on,
     wait_for_a_slot_ends_by_a_signal,
     command_that_can_not_be_run_releases_the_slot,
@@ -41,7 +42,7 @@ fn second_command_is_refused_or_waits(url: &str) {
         &["run", "--semaphore", "jobs", "--no-wait", "--", "true"],
     );
     assert!(
-        error.contains("already held; `diesel-locks list slots` shows by whom"),
+        error.contains("already held; `diesel-locks list slots` shows by whom they are held"),
         "{error}"
     );
     let error = cli.refused(
@@ -77,6 +78,45 @@ fn second_command_is_refused_or_waits(url: &str) {
     assert_eq!(first.ended().0, Some(0));
     second.line("begun");
     assert_eq!(second.ended().0, Some(0));
+}
+
+fn slot_is_held_at_least_for_a_time(url: &str) {
+    let cli = Cli::new(url);
+    let kept = ["--lease", "1h", "--hold-at-least", "1h", "--no-wait"];
+    let run = [&["run", "--semaphore", "jobs"], &kept[..], &["--", "true"]].concat();
+    cli.text(&run);
+    cli.refused(75, &run);
+    let text = cli.text(&["list", "slots"]);
+    assert!(
+        text.contains("    released, with a minimum hold time: free 2"),
+        "{text}"
+    );
+    let fence = cli.slots("jobs")[0]["fence"]
+        .as_str()
+        .expect("a fence")
+        .to_owned();
+    for command in ["release", "request-release"] {
+        let error = cli.refused(1, &[command, "jobs", "1", "--fence", &fence]);
+        assert!(error.contains("was released by its holder"), "{error}");
+    }
+    assert_eq!(cli.json(&["release-all", "jobs"])["released"], 1);
+    cli.text(&run);
+    let error = cli.refused(
+        2,
+        &[
+            "run",
+            "--semaphore",
+            "a",
+            "--hold-at-least",
+            "2m",
+            "--",
+            "true",
+        ],
+    );
+    assert!(
+        error.contains("hold_at_least is longer than the lease"),
+        "{error}"
+    );
 }
 
 fn signals_are_passed_on(url: &str) {
