@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use diesel_locks::uuid::Uuid;
 use diesel_locks::{
     Error, InspectExt, ListOptions, ObjectLockExt, SemaphoreExt, SemaphoreInfo, Slot, SlotInfo,
 };
@@ -14,41 +15,27 @@ use crate::list::slots::holder;
 use crate::output::{Report, counted, duration, name};
 
 pub(crate) fn release(conn: &mut AnyConnection, grant: &Grant) -> Result<Report, Failure> {
-    let held = find(conn, grant)?;
-    let Some(token) = held.token else {
-        return Err(Failure::NotDone(format!(
-            "{} was released by its holder, and is free in {}, when its minimum hold time is over; `release-all` ends that",
-            slot_of(grant),
-            duration(held.remaining)
-        )));
-    };
+    let (held, token) = find(conn, grant)?;
     let slot = Slot::from_parts(&grant.semaphore, grant.slot, token, grant.fence);
     conn.release_slot(slot)
         .map_err(|error| lost(error, grant))?;
     let text = format!("released {}, which {} held", slot_of(grant), holder(&held));
-    let (semaphore, fence) = (&grant.semaphore, grant.fence.to_string());
-    let json = json!({ "released": 1, "semaphore": semaphore, "slot": grant.slot, "fence": fence, "holder": held.holder });
-    Ok(Report::new(text, json))
+    Ok(report(text, &held))
 }
 
 pub(crate) fn request_release(conn: &mut AnyConnection, grant: &Grant) -> Result<Report, Failure> {
-    let held = find(conn, grant)?;
-    if held.token.is_none() {
-        return Err(Failure::NotDone(format!(
-            "{} was released by its holder already",
-            slot_of(grant)
-        )));
-    }
+    let (held, _) = find(conn, grant)?;
     conn.request_release(&held)
         .map_err(|error| lost(error, grant))?;
-    let text = format!(
-        "asked {} to release {}; it is told at its next renewal",
-        holder(&held),
-        slot_of(grant)
-    );
-    let (semaphore, fence) = (&grant.semaphore, grant.fence.to_string());
-    let json = json!({ "requested": true, "semaphore": semaphore, "slot": grant.slot, "fence": fence, "holder": held.holder });
-    Ok(Report::new(text, json))
+    let (slot, holder) = (slot_of(grant), holder(&held));
+    let text = format!("asked {holder} to release {slot}; it is told at its next renewal");
+    Ok(report(text, &held))
+}
+
+fn report(text: String, held: &SlotInfo) -> Report {
+    let fence = held.fence.to_string();
+    let json = json!({ "semaphore": held.semaphore, "slot": held.number, "fence": fence, "holder": held.holder });
+    Report::new(text, json)
 }
 
 pub(crate) fn release_all(conn: &mut AnyConnection, semaphore: &str) -> Result<Report, Failure> {
@@ -72,13 +59,10 @@ pub(crate) fn set_permits(
 ) -> Result<Report, Failure> {
     let before = semaphore_named(conn, semaphore)?;
     conn.set_permits(semaphore, permits)?;
-    let was = match &before {
+    let was = match before.as_ref().map(|it| it.permits) {
         None => "a new semaphore".to_owned(),
-        Some(SemaphoreInfo { permits: None, .. }) => "not set before".to_owned(),
-        Some(SemaphoreInfo {
-            permits: Some(permits),
-            ..
-        }) => format!("before: {permits}"),
+        Some(None) => "not set before".to_owned(),
+        Some(Some(permits)) => format!("before: {permits}"),
     };
     let permits_text = counted(usize::try_from(permits).unwrap_or(usize::MAX), "permit");
     let text = format!("{}: {permits_text} ({was})", name(semaphore));
@@ -118,26 +102,28 @@ pub(crate) fn raise_fences(conn: &mut AnyConnection, by: Duration) -> Result<Rep
     Ok(Report::new(text, json!({ "fence": fence.to_string() })))
 }
 
-/// The held slot with the fence that the operator has seen.
-fn find(conn: &mut AnyConnection, grant: &Grant) -> Result<SlotInfo, Failure> {
+/// The held slot with the fence that the operator has seen, and its token.
+fn find(conn: &mut AnyConnection, grant: &Grant) -> Result<(SlotInfo, Uuid), Failure> {
     let slots = conn.held_slots(&ListOptions::new().name(&grant.semaphore))?;
+    let slot = slot_of(grant);
     let Some(held) = slots.into_iter().find(|held| held.number == grant.slot) else {
         existing(conn, &grant.semaphore)?;
         return Err(Failure::NotDone(format!(
-            "{} is free: nothing was released",
-            slot_of(grant)
+            "{slot} is free: nothing was done"
         )));
     };
-    if held.fence != grant.fence {
-        return Err(Failure::NotDone(format!(
-            "{} has the fence {} by now, and not {}; {} holds it: nothing was released",
-            slot_of(grant),
-            held.fence,
-            grant.fence,
-            holder(&held)
-        )));
+    let (fence, holder) = (held.fence, holder(&held));
+    match held.token {
+        None => Err(Failure::NotDone(format!(
+            "{slot} was released by its holder, and is free in {}, when its minimum hold time is over; `release-all` ends it",
+            duration(held.remaining)
+        ))),
+        Some(_) if fence != grant.fence => Err(Failure::NotDone(format!(
+            "{slot} has the fence {fence} by now, and not {}; {holder} holds it: nothing was done",
+            grant.fence
+        ))),
+        Some(token) => Ok((held, token)),
     }
-    Ok(held)
 }
 
 fn existing(conn: &mut AnyConnection, semaphore: &str) -> Result<(), Failure> {
@@ -166,7 +152,7 @@ fn lost(error: Error, grant: &Grant) -> Failure {
     if error.is_slot_lost() {
         let slot = slot_of(grant);
         return Failure::NotDone(format!(
-            "{slot} was released or granted to another holder meanwhile: nothing was released"
+            "{slot} was released or granted to another holder meanwhile: nothing was done"
         ));
     }
     error.into()

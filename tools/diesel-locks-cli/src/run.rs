@@ -33,13 +33,15 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// Returns the exit code.
 pub(crate) fn run(database: &Database, options: &Run) -> Result<u8, Failure> {
+    // First: a pool would try for as long as its time-out, and a signal ends this process while it connects.
+    let semaphore = slot::semaphore(&mut database.open()?, options)?;
     let (events, received) = mpsc::channel();
     let stop = StopToken::new();
     signals::receive(events.clone(), stop.clone()).map_err(|source| Failure::System {
         action: "receive signals",
         source,
     })?;
-    let guard = match slot::acquire(database, options, &stop) {
+    let guard = match slot::acquire(database, &semaphore, options, &stop) {
         Err(Failure::Locks(Error::Stopped { .. })) => return Err(stopped(&received)),
         Err(Failure::Locks(error @ (Error::LockTimeout { .. } | Error::Unavailable { .. }))) => {
             return Err(Failure::NoSlot(error));

@@ -16,36 +16,39 @@ use diesel_locks::{
 use crate::arguments::Run;
 #[cfg(feature = "postgres")]
 use crate::database::without_cache;
-use crate::database::{Database, Engine};
+use crate::database::{AnyConnection, Database, Engine};
 use crate::failure::Failure;
 use crate::operate::semaphore_named;
+
+/// The semaphore with the number of permits that limits the command.
+pub(super) fn semaphore(conn: &mut AnyConnection, options: &Run) -> Result<Semaphore, Failure> {
+    let registered = semaphore_named(conn, &options.semaphore)?.and_then(|it| it.permits);
+    Ok(match (options.permits, registered) {
+        (None, Some(_)) => Semaphore::registered(&options.semaphore),
+        (permits, _) => Semaphore::new(&options.semaphore, permits.unwrap_or(1)),
+    })
+}
 
 /// Acquires a slot, whose lease is renewed until the guard is dropped.
 pub(super) fn acquire(
     database: &Database,
+    semaphore: &Semaphore,
     options: &Run,
     stop: &StopToken,
 ) -> Result<SlotGuard, Failure> {
-    // A pool would try for as long as its time-out to open the first connection.
-    let registered =
-        semaphore_named(&mut database.open()?, &options.semaphore)?.and_then(|it| it.permits);
-    let semaphore = match (options.permits, registered) {
-        (None, Some(_)) => Semaphore::registered(&options.semaphore),
-        (permits, _) => Semaphore::new(&options.semaphore, permits.unwrap_or(1)),
-    };
     match database.engine {
         #[cfg(feature = "postgres")]
         Engine::Postgres => {
             let prepared = Pool::builder().connection_customizer(Box::new(WithoutCache));
-            acquire_on::<PgConnection>(prepared, database, &semaphore, options, stop)
+            acquire_on::<PgConnection>(prepared, database, semaphore, options, stop)
         }
         #[cfg(feature = "mysql")]
         Engine::Mysql => {
-            acquire_on::<MysqlConnection>(Pool::builder(), database, &semaphore, options, stop)
+            acquire_on::<MysqlConnection>(Pool::builder(), database, semaphore, options, stop)
         }
         Engine::Sqlite => {
             let prepared = Pool::builder().connection_customizer(Box::new(PrepareConnection));
-            acquire_on::<SqliteConnection>(prepared, database, &semaphore, options, stop)
+            acquire_on::<SqliteConnection>(prepared, database, semaphore, options, stop)
         }
         #[cfg(not(all(feature = "postgres", feature = "mysql")))]
         _ => unreachable!("from_url has refused it"),

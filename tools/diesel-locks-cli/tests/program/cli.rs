@@ -106,23 +106,18 @@ impl Cli {
 
     /// Starts `run` with a shell's script in a slot of the semaphore. `$OUT` is the directory for its files.
     pub(crate) fn run(&self, semaphore: &str, options: &[&str], script: &str) -> Running {
-        let out = TempDir::new().expect("a directory");
-        let run = [
-            &["run", "--semaphore", semaphore],
-            options,
-            &["--", "sh", "-c", script],
-        ]
-        .concat();
-        let mut command = self.command(&run);
-        let child = command
-            .env("OUT", out.path())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        Running {
-            child: Some(child.spawn().expect("the program starts")),
-            out,
-        }
+        let run = run_arguments(semaphore, options, script);
+        Running::start(&mut self.command(&run))
     }
+}
+
+pub(crate) fn run_arguments<'a>(
+    semaphore: &'a str,
+    options: &[&'a str],
+    script: &'a str,
+) -> Vec<&'a str> {
+    let run = ["run", "--semaphore", semaphore];
+    [&run, options, &["--", "sh", "-c", script]].concat()
 }
 
 /// Times differ from one call to the next.
@@ -137,6 +132,15 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let out = TempDir::new().expect("a directory");
+        command.env("OUT", out.path()).stderr(Stdio::piped());
+        Self {
+            child: Some(command.stdout(Stdio::null()).spawn().expect("it starts")),
+            out,
+        }
+    }
+
     pub(crate) fn id(&self) -> u32 {
         self.child.as_ref().expect("it runs").id()
     }

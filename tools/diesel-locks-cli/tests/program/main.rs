@@ -7,4 +7,5 @@ mod migrations;
 mod operator;
 mod run;
 mod run_faults;
+mod run_terminal;
 mod usage;

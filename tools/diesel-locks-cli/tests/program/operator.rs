@@ -21,17 +21,17 @@ fn slot_is_released_by_its_fence_only(url: &str) {
     let fence = run.line("fence");
     let error = cli.refused(1, &["release", "jobs", "1", "--fence", "17"]);
     let expected = format!(
-        "slot 1 of jobs has the fence {fence} by now, and not 17; node-2 holds it: nothing was released"
+        "slot 1 of jobs has the fence {fence} by now, and not 17; node-2 holds it: nothing was done"
     );
     assert_eq!(error, expected);
     assert_eq!(cli.slots("jobs").len(), 1);
     let released = cli.json(&["release", "jobs", "1", "--fence", &fence]);
     assert_eq!(
-        (&released["released"], &released["holder"]),
-        (&1.into(), &"node-2".into())
+        (&released["fence"], &released["holder"]),
+        (&fence.as_str().into(), &"node-2".into())
     );
     let error = cli.refused(1, &["release", "jobs", "1", "--fence", &fence]);
-    assert_eq!(error, "slot 1 of jobs is free: nothing was released");
+    assert_eq!(error, "slot 1 of jobs is free: nothing was done");
     let error = cli.refused(1, &["release", "job", "1", "--fence", &fence]);
     assert!(
         error.starts_with("there is no semaphore \"job\""),
