@@ -1,0 +1,196 @@
+//! The database of a URL, and connections to it.
+#![allow(missing_docs, reason = "of what Diesel derives")]
+
+use std::path::Path;
+
+use clap::ValueEnum;
+#[cfg(feature = "mysql")]
+use diesel::MysqlConnection;
+#[cfg(feature = "postgres")]
+use diesel::PgConnection;
+#[cfg(feature = "postgres")]
+use diesel::connection::CacheSize;
+use diesel::connection::{Connection, SimpleConnection};
+use diesel::{ConnectionError, SqliteConnection};
+use diesel_locks::operation::sqlite::prepare;
+use diesel_locks::{ConnectionWrapper, InnerConnection};
+
+use crate::failure::Failure;
+
+/// The kind of a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Engine {
+    Postgres,
+    /// MySQL or MariaDB.
+    #[value(alias = "mariadb")]
+    Mysql,
+    Sqlite,
+}
+
+/// A database, with a URL that Diesel accepts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Database {
+    pub(crate) engine: Engine,
+    pub(crate) url: String,
+}
+
+impl Database {
+    /// Errors do not repeat the URL, which may have a password.
+    pub(crate) fn from_url(url: Option<&str>) -> Result<Self, Failure> {
+        let usage = |text: String| Err(Failure::Usage(text));
+        let Some(url) = url.filter(|url| !url.is_empty()) else {
+            return usage("no database: pass --database-url, or set DATABASE_URL".to_owned());
+        };
+        let (engine, url) = match url.split_once("://") {
+            Some(("postgres" | "postgresql", _)) => (Engine::Postgres, url.to_owned()),
+            Some(("mysql" | "mariadb", rest)) => (Engine::Mysql, format!("mysql://{rest}")),
+            Some(("sqlite", path)) => (Engine::Sqlite, path.to_owned()),
+            Some((scheme, _)) => {
+                return usage(format!(
+                    "a database URL begins with postgres://, mysql://, mariadb:// or sqlite://, not {scheme:?}"
+                ));
+            }
+            None => (
+                Engine::Sqlite,
+                url.strip_prefix("sqlite:").unwrap_or(url).to_owned(),
+            ),
+        };
+        match engine {
+            Engine::Postgres if !cfg!(feature = "postgres") => usage(
+                "this program was built without PostgreSQL: build it with --features postgres"
+                    .to_owned(),
+            ),
+            Engine::Mysql if !cfg!(feature = "mysql") => usage(
+                "this program was built without MySQL and MariaDB: build it with --features mysql"
+                    .to_owned(),
+            ),
+            Engine::Sqlite if url.is_empty() || url.contains(":memory:") => {
+                usage("an SQLite database in memory is that of one process: name a file".to_owned())
+            }
+            engine => Ok(Self { engine, url }),
+        }
+    }
+
+    /// Connects to a database that exists.
+    pub(crate) fn open(&self) -> Result<AnyConnection, Failure> {
+        // SQLite would create the file of a misspelt path.
+        if self.engine == Engine::Sqlite
+            && !self.url.starts_with("file:")
+            && !Path::new(&self.url).exists()
+        {
+            return Err(Failure::Connection(ConnectionError::BadConnection(
+                format!(
+                    "there is no SQLite file {:?}; `diesel-locks migrate` creates it",
+                    self.url
+                ),
+            )));
+        }
+        let mut conn = self.connect()?;
+        if self.engine == Engine::Sqlite {
+            // Not WAL mode, which is stored in the file: to look at a database does not change it.
+            let set = conn.batch_execute("PRAGMA busy_timeout = 5000");
+            set.map_err(|error| Failure::Locks(error.into()))?;
+        }
+        Ok(conn)
+    }
+
+    /// Connects to a database for its tables: creates an SQLite file.
+    pub(crate) fn open_or_create(&self) -> Result<AnyConnection, Failure> {
+        let mut conn = self.connect()?;
+        match &mut conn {
+            AnyConnection::Sqlite(conn) => {
+                prepare(conn).map_err(|error| Failure::Locks(error.into()))?;
+            }
+            #[cfg(any(feature = "postgres", feature = "mysql"))]
+            _ => {}
+        }
+        Ok(conn)
+    }
+
+    fn connect(&self) -> Result<AnyConnection, Failure> {
+        let url = self.url.as_str();
+        Ok(match self.engine {
+            #[cfg(feature = "postgres")]
+            Engine::Postgres => {
+                let mut conn = PgConnection::establish(url)?;
+                without_cache(&mut conn);
+                AnyConnection::Postgres(conn)
+            }
+            #[cfg(feature = "mysql")]
+            Engine::Mysql => AnyConnection::Mysql(MysqlConnection::establish(url)?),
+            Engine::Sqlite => AnyConnection::Sqlite(SqliteConnection::establish(url)?),
+            #[cfg(not(all(feature = "postgres", feature = "mysql")))]
+            _ => unreachable!("from_url has refused it"),
+        })
+    }
+}
+
+/// Old versions of PgBouncer mix up the prepared statements of sessions.
+#[cfg(feature = "postgres")]
+pub(crate) fn without_cache(conn: &mut PgConnection) {
+    conn.set_prepared_statement_cache_size(CacheSize::Disabled);
+}
+
+/// A connection to a [`Database`].
+#[derive(diesel::MultiConnection)]
+pub(crate) enum AnyConnection {
+    #[cfg(feature = "postgres")]
+    Postgres(PgConnection),
+    #[cfg(feature = "mysql")]
+    Mysql(MysqlConnection),
+    Sqlite(SqliteConnection),
+}
+
+impl AnyConnection {
+    pub(crate) fn engine(&self) -> Engine {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => Engine::Postgres,
+            #[cfg(feature = "mysql")]
+            Self::Mysql(_) => Engine::Mysql,
+            Self::Sqlite(_) => Engine::Sqlite,
+        }
+    }
+}
+
+impl ConnectionWrapper for AnyConnection {
+    fn inner_connection(&mut self) -> InnerConnection<'_> {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(conn) => conn.into(),
+            #[cfg(feature = "mysql")]
+            Self::Mysql(conn) => conn.into(),
+            Self::Sqlite(conn) => conn.into(),
+        }
+    }
+}
+
+#[cfg(all(test, feature = "postgres", feature = "mysql"))]
+mod tests {
+    use super::{Database, Engine};
+
+    #[test]
+    fn urls_name_engines() {
+        for (url, engine, kept) in [
+            ("postgres://h/d", Engine::Postgres, "postgres://h/d"),
+            ("postgresql://h/d", Engine::Postgres, "postgresql://h/d"),
+            ("mysql://h/d", Engine::Mysql, "mysql://h/d"),
+            ("mariadb://h/d", Engine::Mysql, "mysql://h/d"),
+            ("sqlite:///a/b", Engine::Sqlite, "/a/b"),
+            ("sqlite:b", Engine::Sqlite, "b"),
+            ("b.sqlite", Engine::Sqlite, "b.sqlite"),
+        ] {
+            let url = url.to_owned();
+            let expected = Database {
+                engine,
+                url: kept.to_owned(),
+            };
+            assert_eq!(Database::from_url(Some(&url)).expect("a URL"), expected);
+        }
+        for url in [None, Some(""), Some("oracle://secret@x"), Some(":memory:")] {
+            let error = Database::from_url(url).expect_err("no URL");
+            assert_eq!(error.code(), 2);
+            assert!(!error.line().contains("secret"), "{error}");
+        }
+    }
+}

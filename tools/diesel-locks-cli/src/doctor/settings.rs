@@ -1,0 +1,146 @@
+//! The version of the database, and the settings that matter to locks and leases.
+
+use super::{Finding, Good, Problem, Verdict, Warning, found, value};
+use crate::database::{AnyConnection, Engine};
+use crate::failure::Failure;
+
+pub(super) fn version(conn: &mut AnyConnection) -> Result<Finding, Failure> {
+    let (name, expression) = match conn.engine() {
+        Engine::Postgres => ("PostgreSQL ", "current_setting('server_version')"),
+        Engine::Mysql => ("", "CONCAT(VERSION(), ' ', @@version_comment)"),
+        Engine::Sqlite => ("SQLite of this program: ", "sqlite_version()"),
+    };
+    let version = value(conn, expression).map_err(|error| Failure::Locks(error.into()))?;
+    Ok(found(Good, "database", format!("{name}{version}")))
+}
+
+/// A setting: its name, the expression, the good value (any if it is empty), and what another one means.
+type Setting = (
+    &'static str,
+    &'static str,
+    &'static str,
+    Verdict,
+    &'static str,
+);
+
+const POSTGRES: [Setting; 5] = [
+    (
+        "default_transaction_isolation",
+        "current_setting('default_transaction_isolation')",
+        "read committed",
+        Warning,
+        "locks in an open transaction need READ COMMITTED: begin it with run_transaction at that level",
+    ),
+    (
+        "lock_timeout",
+        "current_setting('lock_timeout')",
+        "0",
+        Warning,
+        "it ends waits for object locks that have no limit of their own, and `migrate`",
+    ),
+    (
+        "statement_timeout",
+        "current_setting('statement_timeout')",
+        "0",
+        Warning,
+        "it ends waits for object locks that have no limit of their own, and `migrate`",
+    ),
+    (
+        "idle_in_transaction_session_timeout",
+        "CASE current_setting('idle_in_transaction_session_timeout') WHEN '0' THEN '0 (no limit)' ELSE 'set' END",
+        "set",
+        Warning,
+        "a transaction that sleeps keeps its locks: set a limit, such as 5min",
+    ),
+    (
+        "synchronous_commit",
+        "CASE current_setting('synchronous_commit') WHEN 'off' THEN 'off' ELSE 'not off' END",
+        "not off",
+        Warning,
+        "a crash of the server may lose the last grants: slots may be granted twice",
+    ),
+];
+
+const MYSQL: [Setting; 5] = [
+    (
+        "innodb_lock_wait_timeout",
+        "CONCAT(@@innodb_lock_wait_timeout, ' s')",
+        "",
+        Good,
+        "",
+    ),
+    (
+        "autocommit",
+        "CASE WHEN @@autocommit = 1 THEN 'ON' ELSE 'OFF' END",
+        "ON",
+        Problem,
+        "leases are refused: set it to ON",
+    ),
+    (
+        "completion_type",
+        "CAST(@@completion_type AS CHAR)",
+        "NO_CHAIN",
+        Problem,
+        "transactions are refused after a COMMIT: set it to NO_CHAIN",
+    ),
+    (
+        "binary log",
+        "CASE WHEN @@log_bin = 1 AND @@binlog_format = 'STATEMENT' THEN 'STATEMENT' ELSE 'suitable' END",
+        "suitable",
+        Problem,
+        "object locks are refused at READ COMMITTED: set binlog_format = ROW",
+    ),
+    (
+        "wait_timeout",
+        "CASE WHEN @@wait_timeout > 3600 THEN CONCAT(@@wait_timeout, ' s') ELSE 'an hour or less' END",
+        "an hour or less",
+        Warning,
+        "a client whose machine lost power keeps its locks for so long: set a shorter one",
+    ),
+];
+
+const SQLITE: [Setting; 1] = [(
+    "journal_mode",
+    "(SELECT journal_mode FROM pragma_journal_mode())",
+    "wal",
+    Problem,
+    "readers and writers block each other: `diesel-locks migrate` sets WAL mode",
+)];
+
+pub(super) fn findings(conn: &mut AnyConnection) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let settings: &[Setting] = match conn.engine() {
+        Engine::Postgres => &POSTGRES,
+        Engine::Mysql => &MYSQL,
+        Engine::Sqlite => &SQLITE,
+    };
+    for &(subject, expression, good, verdict, meaning) in settings {
+        findings.push(match value(conn, expression) {
+            Ok(value) if good.is_empty() || value == good => found(Good, subject, value),
+            Ok(value) => found(verdict, subject, format!("{value}: {meaning}")),
+            Err(error) => found(Warning, subject, format!("can't be read: {error}")),
+        });
+    }
+    match conn.engine() {
+        Engine::Mysql => findings.push(isolation(conn)),
+        Engine::Sqlite => {
+            let text = "each connection of an application sets its own: operation::sqlite::prepare sets 5 s";
+            findings.push(found(Good, "busy_timeout", text));
+        }
+        Engine::Postgres => {}
+    }
+    findings
+}
+
+/// MariaDB has another name for it up to version 11.0.
+fn isolation(conn: &mut AnyConnection) -> Finding {
+    let level = value(conn, "@@transaction_isolation").or_else(|_| value(conn, "@@tx_isolation"));
+    match level.as_deref() {
+        Ok("READ-COMMITTED") => found(Good, "isolation", "READ-COMMITTED"),
+        Ok(level) => {
+            let text = "locks in an open transaction need READ COMMITTED: begin it with run_transaction at that level";
+            found(Good, "isolation", format!("{level}: {text}"))
+        }
+        Err(error) => found(Warning, "isolation", format!("can't be read: {error}")),
+    }
+}

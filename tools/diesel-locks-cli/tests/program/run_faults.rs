@@ -1,0 +1,119 @@
+//! `run`, when a lease is lost or a process is killed.
+
+use std::thread;
+use std::time::Duration;
+
+use program_support::testing::{Signal, any_alive, signal, wait_until};
+
+use crate::cli::{Cli, Running, on_engines};
+
+on_engines!(
+    slot_that_is_released_by_force_ends_the_command,
+    command_that_ignores_sigterm_is_killed,
+    killed_run_frees_the_slot_when_its_lease_ends,
+    stopped_run_ends_the_command_when_it_continues,
+    killed_command_releases_the_slot,
+);
+
+/// Writes its process id, and ends by SIGTERM.
+const WORK: &str =
+    "trap 'echo > $OUT/ended; exit 3' TERM; echo $$ > $OUT/process; while :; do sleep 0.02; done";
+
+fn process(run: &Running) -> u32 {
+    run.line("process").parse().expect("a process")
+}
+
+fn release_by_force(cli: &Cli) {
+    assert_eq!(cli.json(&["release-all", "jobs"])["released"], 1);
+}
+
+fn slot_that_is_released_by_force_ends_the_command(url: &str) {
+    let cli = Cli::new(url);
+    let run = cli.run("jobs", &["--lease", "2s"], WORK);
+    process(&run);
+    release_by_force(&cli);
+    run.line("ended");
+    let (code, messages) = run.ended();
+    assert_eq!(code, Some(76), "{messages}");
+    assert!(
+        messages.contains("the lease of jobs is lost: the command gets SIGTERM"),
+        "{messages}"
+    );
+}
+
+fn command_that_ignores_sigterm_is_killed(url: &str) {
+    let cli = Cli::new(url);
+    let script = "trap '' TERM; echo $$ > $OUT/process; while :; do sleep 0.02; done";
+    let run = cli.run("jobs", &["--lease", "2s", "--kill-after", "300ms"], script);
+    let process = process(&run);
+    release_by_force(&cli);
+    let (code, messages) = run.ended();
+    assert_eq!(code, Some(76), "{messages}");
+    assert!(messages.contains("it gets SIGKILL"), "{messages}");
+    assert!(!any_alive(&[process]));
+}
+
+fn killed_run_frees_the_slot_when_its_lease_ends(url: &str) {
+    let cli = Cli::new(url);
+    let run = cli.run("jobs", &["--lease", "5s"], WORK);
+    let process = process(&run);
+    run.signal(Signal::KILL);
+    // Without it the slot is held, and with its end free.
+    assert_eq!(cli.slots("jobs").len(), 1);
+    if cfg!(target_os = "linux") {
+        run.line("ended");
+        wait_until("the command has ended", || !any_alive(&[process]));
+    } else {
+        signal(process, Signal::TERM);
+    }
+    cli.text(&["run", "--semaphore", "jobs", "--wait", "60s", "--", "true"]);
+}
+
+fn stopped_run_ends_the_command_when_it_continues(url: &str) {
+    let cli = Cli::new(url);
+    let run = cli.run("jobs", &["--lease", "1s"], WORK);
+    process(&run);
+    run.signal(Signal::STOP);
+    // The command is not stopped. Another holder gets the slot when the lease has ended.
+    cli.text(&["run", "--semaphore", "jobs", "--wait", "60s", "--", "true"]);
+    assert!(!run.file("ended").exists());
+    run.signal(Signal::CONT);
+    run.line("ended");
+    let (code, messages) = run.ended();
+    assert_eq!(code, Some(76), "{messages}");
+}
+
+fn killed_command_releases_the_slot(url: &str) {
+    let cli = Cli::new(url);
+    let run = cli.run("jobs", &["--lease", "1h"], WORK);
+    signal(process(&run), Signal::KILL);
+    let (code, messages) = run.ended();
+    assert_eq!((code, messages.as_str()), (Some(137), ""));
+    assert!(cli.slots("jobs").is_empty());
+}
+
+/// Renewals keep the slot for longer than the lease.
+#[test]
+fn lease_is_renewed_while_the_command_runs() {
+    let directory = program_support::testing::TempDir::new().expect("a directory");
+    let cli = Cli::new(&program_support::testing::path_in(&directory, "app.db"));
+    let run = cli.run("jobs", &["--lease", "1s"], WORK);
+    process(&run);
+    let expires = || {
+        cli.slots("jobs")[0]["expires_at"]
+            .as_str()
+            .expect("a time")
+            .to_owned()
+    };
+    let first = expires();
+    for _ in 0..3 {
+        let before = expires();
+        wait_until("the lease is renewed", || {
+            thread::sleep(Duration::from_millis(20));
+            expires() > before
+        });
+    }
+    assert!(expires() > first);
+    run.signal(Signal::TERM);
+    assert_eq!(run.ended().0, Some(3));
+}
