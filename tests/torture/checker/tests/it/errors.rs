@@ -298,7 +298,9 @@ fn transactions_on_several_nodes_end_each_other() {
         }
     }
     for several in [false, true] {
-        let kinds = expected(&panicking(), |builder| builder.limits.several_writers = several);
+        let kinds = expected(&panicking(), |builder| {
+            builder.limits.several_writers = several
+        });
         assert_eq!(kinds.contains(&ErrorKind::Aborted), several);
     }
 }
