@@ -1,12 +1,11 @@
 //! Servers in Docker containers, for machines where none can be installed.
 
-use std::fs::File;
 use std::process::{self, Command};
 
 use anyhow::Result;
 use nix::sys::signal::Signal;
 
-use crate::private::{PrivateServer, RunDir, ServerRole, free_port};
+use crate::private::{PrivateServer, RunDir, ServerRole, free_ports};
 use crate::run::words;
 use crate::servers::{Engine, Server};
 use crate::{cleanup, mysql, postgres, programs, run};
@@ -32,36 +31,27 @@ pub(crate) fn start(engine: Engine, image: &str, run_dir: &RunDir) -> Result<Ser
     if !is_present {
         run::succeed(&mut docker(&format!("pull {image}")))?;
     }
-    let port = free_port()?;
-    let name = &format!("diesel-locks-{}-{port}", process::id());
-    let role = ServerRole::Regular;
-    let server = PrivateServer {
-        run_dir,
-        role,
-        name,
-    };
-    cleanup::register("container", name);
+    let [port] = free_ports()?;
+    let name = format!("diesel-locks-{}-{port}", process::id());
+    cleanup::register("container", &name);
     let mut command = docker(&format!("run --rm --name {name} {VARIABLES} --publish"));
-    let log = File::create(run_dir.path(&format!("{name}.log")))?;
+    let psql = format!("exec {name} psql -X -h 127.0.0.1 -U postgres -At");
+    let server = PrivateServer::new(run_dir, ServerRole::Regular, name);
+    let log = server.create_log()?;
     command.stdout(log.try_clone()?).stderr(log);
+    let stop = Signal::SIGTERM;
     if engine != Engine::Postgres {
         command.arg(format!("127.0.0.1:{port}:3306")).arg(image);
         command.args(mysql::settings(run_dir.durable));
         let url = format!("mysql://root@127.0.0.1:{port}/mysql");
-        return server.start(&mut command, Signal::SIGTERM, &[], url, mysql::title);
+        return server.start(&mut command, stop, &[], &url, || mysql::title(&url));
     }
     command.arg(format!("127.0.0.1:{port}:5432")).arg(image);
     command.args(["bash", "-c", POSTGRES_SCRIPT, "bash"]);
     command.args(postgres::settings(run_dir.durable));
     let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
     // By TCP: while the image prepares its data, a server listens on the socket only.
-    let psql = || docker(&format!("exec {name} psql -X -h 127.0.0.1 -U postgres -At"));
-    let title = |_: &str| postgres::title(psql());
-    let started = server.start(&mut command, Signal::SIGTERM, &[], url, title)?;
-    Ok(Server {
-        has_locale_de: postgres::speaks_german(psql())?,
-        ..started
-    })
+    postgres::start_server(&server, &mut command, stop, &[], &url, || docker(&psql))
 }
 
 fn docker(arguments: &str) -> Command {

@@ -60,7 +60,7 @@ enum Task {
     /// Runs the tests of clusters: Galera, Group Replication, and servers with a standby or a replica.
     Clusters {
         /// A MariaDB of this version in place of the machine's.
-        #[arg(long, value_parser = release::parser())]
+        #[arg(long, value_parser = release::parser("mariadb"))]
         server: Option<&'static Release>,
         /// A part of a test's name.
         #[arg(last = true)]
@@ -72,10 +72,7 @@ enum Task {
     /// Formatting, lints, documentation, every combination of features, the package, licences, versions.
     Check,
     /// Installs what `test` needs, and does nothing else.
-    Setup {
-        #[command(flatten)]
-        servers: ServerArguments,
-    },
+    Setup(ServerArguments),
     /// The process that stops the servers when this one has ended (see `cleanup.rs`).
     #[command(hide = true)]
     CleanupProcess,
@@ -99,7 +96,7 @@ fn main() -> ExitCode {
         } => clusters::clusters(server, &test_arguments),
         Task::Messages => messages::messages(),
         Task::Check => check::check(),
-        Task::Setup { servers } => setup::setup(&servers),
+        Task::Setup(servers) => setup::setup(&servers),
         Task::CleanupProcess => unreachable!("handled above"),
     });
     let code = result.unwrap_or_else(|error| {

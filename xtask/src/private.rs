@@ -32,6 +32,8 @@ pub(crate) struct RunDir {
     nobody: Option<User>,
     /// Whether the servers are to survive a crash of the machine, as they would elsewhere.
     pub(crate) durable: bool,
+    /// The library that sets the clocks of the servers that are killed.
+    pub(crate) faketime: Option<PathBuf>,
 }
 
 impl RunDir {
@@ -59,6 +61,7 @@ impl RunDir {
             directory,
             nobody,
             durable,
+            faketime: None,
         })
     }
 
@@ -74,6 +77,31 @@ impl RunDir {
             .mode(0o700)
             .create(&path)?;
         self.give(&path)?;
+        Ok(path)
+    }
+
+    /// Writes a file that the servers may read, or run as a program.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
+        let path = self.path(name);
+        fs::write(&path, text).with_context(|| path.display().to_string())?;
+        fs::set_permissions(&path, Permissions::from_mode(0o755))?;
+        Ok(path)
+    }
+
+    /// A file with the time of the machine, from which libfaketime sets a clock.
+    pub(crate) fn write_clock(&self, name: &str) -> Result<PathBuf> {
+        self.write(name, "+0s\n")
+    }
+
+    /// A program that kills, stops or continues the processes whose numbers are in `pid_files`.
+    pub(crate) fn write_kill_program(&self, name: &str, pid_files: &[PathBuf]) -> Result<PathBuf> {
+        let directory = self.directory.display();
+        let files: Vec<_> = pid_files.iter().map(|it| it.to_string_lossy()).collect();
+        let files = files.join(" ");
+        let script = format!("#!/bin/sh\ndirectory='{directory}'\nfiles='{files}'\n{KILL}");
+        let path = self.write(&format!("kill-{name}"), &script)?;
+        // Patroni starts its server in a process group of its own.
+        cleanup::register("program", path.display());
         Ok(path)
     }
 
@@ -128,11 +156,7 @@ fn memory_has_room() -> bool {
         && mount.is_some_and(|mount| !mount.contains("noexec"))
 }
 
-pub(crate) fn free_port() -> io::Result<u16> {
-    Ok(free_ports::<1>()?[0])
-}
-
-/// Several ports, all different, on which no process listens.
+/// Ports, all different, on which no process listens.
 pub(crate) fn free_ports<const COUNT: usize>() -> io::Result<[u16; COUNT]> {
     let listen = |_| TcpListener::bind(("127.0.0.1", 0));
     let listeners: Vec<_> = (0..COUNT).map(listen).collect::<io::Result<_>>()?;
@@ -148,16 +172,16 @@ pub(crate) const FEW_CONNECTIONS: u32 = 100;
 
 /// What a private server is for.
 #[derive(Clone, Copy)]
-pub(crate) enum ServerRole<'a> {
+pub(crate) enum ServerRole {
     /// Used by tests and never killed.
     Regular,
-    /// Killed by a test with `kill -9`: it is durable, starts again, and has few connections. This library sets its clock.
-    Killed { faketime: Option<&'a Path> },
-    /// As `Killed`, with the clock of the machine. MySQL and MariaDB have `innodb_rollback_on_timeout`, for a test of time-outs.
+    /// Killed by a test with `kill -9`: it is durable, starts again, and has few connections.
+    Killed,
+    /// As `Killed`. MySQL and MariaDB have `innodb_rollback_on_timeout`, for a test of time-outs.
     Crash,
 }
 
-impl ServerRole<'_> {
+impl ServerRole {
     pub(crate) fn is_killed(self) -> bool {
         !matches!(self, Self::Regular)
     }
@@ -169,37 +193,31 @@ impl ServerRole<'_> {
 }
 
 /// A server that is to be started here.
-#[derive(Clone, Copy)]
 pub(crate) struct PrivateServer<'a> {
     pub(crate) run_dir: &'a RunDir,
-    pub(crate) role: ServerRole<'a>,
+    pub(crate) role: ServerRole,
     /// Of its log and its other files.
-    pub(crate) name: &'a str,
+    pub(crate) name: String,
 }
 
-impl PrivateServer<'_> {
+impl<'a> PrivateServer<'a> {
+    pub(crate) fn new(run_dir: &'a RunDir, role: ServerRole, name: impl Into<String>) -> Self {
+        let name = name.into();
+        Self {
+            run_dir,
+            role,
+            name,
+        }
+    }
+
     /// Whether it is to keep what was committed when it is killed, or the machine crashes.
     pub(crate) fn durable(&self) -> bool {
         self.role.is_killed() || self.run_dir.durable
     }
 
-    /// The library that sets its clock, and the file with the clock's offset.
-    fn clock(&self) -> Option<(&Path, PathBuf)> {
-        let ServerRole::Killed { faketime } = self.role else {
-            return None;
-        };
-        Some((
-            faketime?,
-            self.run_dir.path(&format!("{}-clock", self.name)),
-        ))
-    }
-
     /// The command that runs this program as the server.
     pub(crate) fn command(&self, program: &Path) -> Result<Command> {
-        let path = self.run_dir.path(&format!("{}.log", self.name));
-        let log = File::create(&path)?;
-        // Ubuntu's AppArmor lets MySQL write to its own files only.
-        self.run_dir.give(&path)?;
+        let log = self.create_log()?;
         let mut command = if self.role.is_killed() {
             let mut shell = self.run_dir.command(Path::new("/bin/sh"));
             shell.args(["-c", RESTART_LOOP, "sh"]).arg(program);
@@ -207,72 +225,53 @@ impl PrivateServer<'_> {
         } else {
             self.run_dir.command(program)
         };
-        if let Some((library, clock)) = self.clock() {
-            write_clock(&clock)?;
-            command
-                .env("LD_PRELOAD", library)
-                .env("FAKETIME_TIMESTAMP_FILE", clock)
-                // The seconds for which the server uses what it has read. Without it, the server reads at every call.
-                .env("FAKETIME_CACHE_DURATION", "1")
-                // Waits are measured by the monotonic clock.
-                .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-        }
         command.stdout(log.try_clone()?).stderr(log);
         Ok(command)
     }
 
-    /// Starts the server by its command, and waits until `title` finds its name and version at this URL. It is ended with `stop`,
+    /// Its log, for what it prints.
+    pub(crate) fn create_log(&self) -> Result<File> {
+        let path = self.run_dir.path(&format!("{}.log", self.name));
+        let log = File::create(&path)?;
+        // Ubuntu's AppArmor lets MySQL write to its own files only.
+        self.run_dir.give(&path)?;
+        Ok(log)
+    }
+
+    /// Starts the server by its command, and waits until `title` finds its name and version. It is ended with `stop`,
     /// and killed by the numbers in `pid_files`.
     pub(crate) fn start(
         &self,
         command: &mut Command,
         stop: Signal,
         pid_files: &[PathBuf],
-        url: String,
-        title: impl Fn(&str) -> Result<String>,
+        url: &str,
+        title: impl Fn() -> Result<String>,
     ) -> Result<Server> {
-        let is_killed = self.role.is_killed();
-        let kill = is_killed.then(|| write_kill_program(self.run_dir, self.name, pid_files));
-        let kill = kill.transpose()?;
-        let title = cleanup::start_server(command, stop, || title(&url))
-            .with_context(|| self.run_dir.log(self.name))?;
-        Ok(Server {
-            title,
-            url,
-            kill,
-            clock: self.clock().map(|(_, clock)| clock),
+        let Self { run_dir, name, .. } = self;
+        let mut server = Server {
+            url: url.to_owned(),
             ..Server::default()
-        })
+        };
+        if self.role.is_killed() {
+            server.kill = Some(run_dir.write_kill_program(name, pid_files)?);
+            if let Some(library) = &run_dir.faketime {
+                let clock = run_dir.write_clock(&format!("{name}-clock"))?;
+                command
+                    .env("LD_PRELOAD", library)
+                    .env("FAKETIME_TIMESTAMP_FILE", &clock)
+                    // The seconds for which the server uses what it has read. Without it, the server reads at every call.
+                    .env("FAKETIME_CACHE_DURATION", "1")
+                    // Waits are measured by the monotonic clock.
+                    .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+                server.clock = Some(clock);
+            }
+        }
+        let title = cleanup::start_server(command, stop, title);
+        server.title = title.with_context(|| run_dir.log(name))?;
+        Ok(server)
     }
-}
-
-/// Sets a clock that libfaketime reads to the time of the machine.
-pub(crate) fn write_clock(file: &Path) -> Result<()> {
-    fs::write(file, "+0s\n").with_context(|| file.display().to_string())
 }
 
 /// What a program does that kills servers.
 const KILL: &str = include_str!("kill.sh");
-
-/// A program that kills, stops or continues the processes whose numbers are in `pid_files`.
-pub(crate) fn write_kill_program(
-    run_dir: &RunDir,
-    name: &str,
-    pid_files: &[PathBuf],
-) -> Result<PathBuf> {
-    let path = run_dir.path(&format!("kill-{name}"));
-    let files: Vec<_> = pid_files.iter().map(|it| it.to_string_lossy()).collect();
-    let directory = run_dir.directory.display();
-    let files = files.join(" ");
-    let script = format!("#!/bin/sh\ndirectory='{directory}'\nfiles='{files}'\n{KILL}");
-    write_program(&path, &script)?;
-    // Patroni starts its server in a process group of its own.
-    cleanup::register("program", path.display());
-    Ok(path)
-}
-
-pub(crate) fn write_program(path: &Path, script: &str) -> Result<()> {
-    fs::write(path, script)?;
-    fs::set_permissions(path, Permissions::from_mode(0o755))?;
-    Ok(())
-}

@@ -66,10 +66,11 @@ static PGBOUNCER: Release = Release {
 /// The versions that `--server` has.
 pub(crate) static SERVERS: [&Release; 4] = [&MARIADB_11, &MYSQL_9, &POSTGRES_17, &POSTGRES_18];
 
-/// Reads the name of one of them.
-pub(crate) fn parser() -> impl TypedValueParser<Value = &'static Release> {
+/// Reads the name of one of them that begins so.
+pub(crate) fn parser(beginning: &str) -> impl TypedValueParser<Value = &'static Release> {
+    let names = SERVERS.iter().map(|it| it.name);
     let find = |name: String| SERVERS.into_iter().find(|it| it.name == name);
-    PossibleValuesParser::new(SERVERS.map(|it| it.name))
+    PossibleValuesParser::new(names.filter(|it| it.starts_with(beginning)))
         .try_map(move |name| find(name).context("there is no such server"))
 }
 
