@@ -11,6 +11,7 @@ mod modules;
 
 use crate::cargo::{self, PACKAGE, cargo, root, target};
 use crate::run::{self, words};
+use crate::servers::Plan;
 use crate::{programs, setup};
 
 /// How a check ended that did not fail.
@@ -28,7 +29,7 @@ const LINTS: [&str; 5] = ["--", "-D", "warnings", "-D", "clippy::incompatible_ms
 
 /// Runs all checks, also after one has failed, and reports them at the end.
 pub(crate) fn check() -> Result<u8> {
-    setup::prepare_build()?;
+    setup::prepare(Plan::default())?;
     let package = cargo::package()?;
     let checks: [(&str, &dyn Fn() -> Result<Outcome>); 14] = [
         ("formatting", &|| {

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use nix::unistd::{User, geteuid};
 
+use crate::run::words;
 use crate::servers::Server;
 use crate::{cleanup, run};
 
@@ -140,20 +141,17 @@ fn memory_has_room() -> bool {
     if Path::new("/etc/apparmor.d/usr.sbin.mysqld").exists() {
         return false;
     }
-    let line_with = |path, part: &str| {
-        let text = fs::read_to_string(path).unwrap_or_default();
-        text.lines()
-            .find(|line| line.contains(part))
-            .map(str::to_owned)
-    };
-    let memory = line_with("/proc/meminfo", "MemAvailable:").unwrap_or_default();
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let (memory, mounts) = (read("/proc/meminfo"), read("/proc/mounts"));
+    let memory = memory.lines().find(|it| it.starts_with("MemAvailable:"));
+    let mount = format!(" {MEMORY} ");
+    let mount = mounts.lines().find(|it| it.contains(&mount));
     let mut df = Command::new("df");
     let space = run::output(df.args(["-k", "--output=avail", MEMORY])).unwrap_or_default();
-    let kilobytes = |text: &str| text.split_whitespace().find_map(|word| word.parse().ok());
-    let mount = line_with("/proc/mounts", &format!(" {MEMORY} "));
-    kilobytes(&memory) > Some(ROOM)
-        && kilobytes(&space) > Some(ROOM)
-        && mount.is_some_and(|mount| !mount.contains("noexec"))
+    let has_room = |text| words(text).find_map(|word| word.parse().ok()) > Some(ROOM);
+    mount.is_some_and(|it| !it.contains("noexec"))
+        && memory.is_some_and(has_room)
+        && has_room(&space)
 }
 
 /// Ports, all different, on which no process listens.

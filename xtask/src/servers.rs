@@ -102,7 +102,7 @@ impl Source {
     pub(crate) fn mysql_server(&self) -> Result<MysqlServer> {
         match self {
             Self::Release(release) => Ok(release.mysql_server()),
-            Self::PrivateMysql => programs::oracle_mysql().context("there is no MySQL server"),
+            Self::PrivateMysql => programs::mysql_server(false).context("there is no MySQL server"),
             _ => programs::mysql(),
         }
     }

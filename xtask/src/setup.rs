@@ -23,7 +23,7 @@ pub(crate) fn setup(arguments: &ServerArguments) -> Result<u8> {
     Ok(0)
 }
 
-/// Decides where the servers come from, after installing what is missing for it.
+/// Decides where the servers come from, after installing what is missing for them, and to build the tests.
 pub(crate) fn prepare(mut plan: Plan) -> Result<Plan> {
     for source in plan.postgres.iter_mut().chain(&mut plan.mysql) {
         match source {
@@ -45,10 +45,8 @@ pub(crate) fn prepare(mut plan: Plan) -> Result<Plan> {
     }
     missing.retain(|it| {
         if let Need::SomeTests(remedy) = it.need {
-            println!(
-                "xtask: without {} some tests will fail: {reason}",
-                it.description
-            );
+            let what = it.description;
+            println!("xtask: without {what} some tests will fail: {reason}");
             println!("xtask: ({remedy})");
         }
         !matches!(it.need, Need::SomeTests(_) | Need::Clocks)
@@ -72,15 +70,6 @@ pub(crate) fn prepare(mut plan: Plan) -> Result<Plan> {
         return Ok(plan);
     }
     bail!(remedies(&missing, reason));
-}
-
-/// Makes sure that the tests can be built, whatever they then run on.
-pub(crate) fn prepare_build() -> Result<()> {
-    let (missing, reason) = install_missing(&Plan::default())?;
-    if !missing.is_empty() {
-        bail!(remedies(&missing, reason));
-    }
-    Ok(())
 }
 
 /// Installs what is missing. Returns what still is, and why.
@@ -120,8 +109,7 @@ fn root() -> Option<Vec<&'static str>> {
         return Some(Vec::new());
     }
     programs::find("sudo")?;
-    let works = run::output(Command::new("sudo").args(["-n", "true"])).is_ok();
-    works.then(|| vec!["sudo", "-n"])
+    succeeds("sudo -n true").then(|| vec!["sudo", "-n"])
 }
 
 fn remedies(missing: &[Requirement], reason: &str) -> String {
@@ -168,8 +156,10 @@ enum Need {
     Clocks,
 }
 
-/// What pkg-config calls MySQL's and MariaDB's client libraries.
-const MYSQL_LIBRARIES: [&str; 3] = ["mysqlclient", "libmariadb", "mariadb"];
+/// What finds the client libraries that the tests are linked with.
+const POSTGRES_LIBRARY: &str = "pkg-config --exists libpq || pg_config --libdir";
+const MYSQL_LIBRARY: &str = "pkg-config --exists mysqlclient || pkg-config --exists libmariadb || \
+    pkg-config --exists mariadb || mysql_config --libs";
 
 /// What is missing for a run with these servers.
 fn missing(plan: &Plan) -> Vec<Requirement> {
@@ -188,13 +178,13 @@ fn missing(plan: &Plan) -> Vec<Requirement> {
         Need::Build,
         "PostgreSQL's client library (libpq)",
         "libpq-dev",
-        is_known(&["libpq"], "pg_config --libdir"),
+        succeeds(POSTGRES_LIBRARY),
     );
     require(
         Need::Build,
         "MySQL's or MariaDB's client library (libmysqlclient or libmariadb), and pkg-config, which finds it",
         "pkg-config libmariadb-dev",
-        is_known(&MYSQL_LIBRARIES, "mysql_config --libs"),
+        succeeds(MYSQL_LIBRARY),
     );
     if matches!(plan.postgres, Some(Source::Private | Source::Release(_))) {
         require(
@@ -270,14 +260,9 @@ fn missing(plan: &Plan) -> Vec<Requirement> {
     missing
 }
 
-/// Whether pkg-config knows one of these libraries, or this command knows it.
-fn is_known(libraries: &[&str], command: &str) -> bool {
-    let succeeds = |command: &str| {
-        let mut env = Command::new("env");
-        run::output(env.args(words(command))).is_ok()
-    };
-    let known = |name: &&str| succeeds(&format!("pkg-config --exists {name}"));
-    libraries.iter().any(known) || succeeds(command)
+fn succeeds(script: &str) -> bool {
+    let mut shell = Command::new("sh");
+    run::output(shell.args(["-c", script])).is_ok()
 }
 
 /// The Debian packages that these are in.

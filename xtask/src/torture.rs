@@ -166,7 +166,7 @@ fn plan(arguments: &TortureArguments) -> Result<Plan> {
 
 /// A MySQL that is not MariaDB. Debian has none.
 fn mysql_source() -> Result<Source> {
-    if programs::oracle_mysql().is_some() {
+    if programs::mysql_server(false).is_some() {
         return Ok(Source::PrivateMysql);
     }
     if servers::url_of(MYSQL_URL).is_some() {
