@@ -145,7 +145,7 @@ fn create_locale(directory: &Path) -> Result<()> {
 }
 
 /// Whether the German messages of the PostgreSQL in this directory are installed.
-pub(crate) fn has_german_messages(directory: &Path) -> bool {
+pub(crate) fn has_german(directory: &Path) -> bool {
     // `postgres (PostgreSQL) 15.20 (Debian 15.20-0+deb12u1)`
     let version = programs::version(&directory.join("postgres")).unwrap_or_default();
     let mut numbers = version.split(|c: char| !c.is_ascii_digit());
