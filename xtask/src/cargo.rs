@@ -51,10 +51,8 @@ pub(crate) fn build(command: &mut Command) -> Result<Vec<Program>> {
     let mut programs = Vec::new();
     for line in run::printed(command)?.lines() {
         let built: Value = serde_json::from_str(line).context("a message of cargo")?;
-        let (Some(file), Some(manifest)) = (
-            built["executable"].as_str(),
-            built["manifest_path"].as_str(),
-        ) else {
+        let (file, manifest) = (&built["executable"], &built["manifest_path"]);
+        let (Some(file), Some(manifest)) = (file.as_str(), manifest.as_str()) else {
             continue;
         };
         let target = &built["target"];
@@ -101,10 +99,9 @@ const DIESEL_VERSION: &str = "2.3";
 /// The path of the `diesel` command, if the machine has it already.
 pub(crate) fn installed_diesel_cli() -> Result<Option<PathBuf>> {
     let own = env::var_os(DIESEL_CLI).map(PathBuf::from);
-    let mut candidates = own
-        .into_iter()
-        .chain(programs::find("diesel"))
-        .chain([target()?.join("tools/bin/diesel")]);
+    let installed = target()?.join("tools/bin/diesel");
+    let machines = own.into_iter().chain(programs::find("diesel"));
+    let mut candidates = machines.chain([installed]);
     // `diesel`, ` Version: 2.3.14`, ..; or `diesel 2.3.0`
     Ok(candidates.find(|program| {
         let printed = run::output(Command::new(program).arg("--version")).unwrap_or_default();

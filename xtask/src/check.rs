@@ -234,9 +234,8 @@ fn compile_package(package: &Value) -> Result<Outcome> {
 }
 
 fn oldest_rust(package: &Value) -> Result<Outcome> {
-    let version = package["rust_version"]
-        .as_str()
-        .context("no rust-version")?;
+    let version = package["rust_version"].as_str();
+    let version = version.context("no rust-version")?;
     let rustup = |command: &str| {
         let mut rustup = Command::new("rustup");
         rustup.args(["run", version]).args(words(command));
@@ -260,10 +259,8 @@ fn semver() -> Result<Outcome> {
         return Ok(Skipped(reason.to_owned()));
     };
     let mut check = cargo(["semver-checks", "--package", PACKAGE]);
-    with_tool(
-        "cargo-semver-checks",
-        check.args(["--baseline-rev", release]),
-    )
+    check.args(["--baseline-rev", release]);
+    with_tool("cargo-semver-checks", &mut check)
 }
 
 fn deny(checks: &str) -> Command {

@@ -45,7 +45,7 @@ enum Task {
         servers: ServerArguments,
         /// Arguments for the test programs, such as a part of a test's name.
         #[arg(last = true)]
-        test_arguments: Vec<String>,
+        arguments: Vec<String>,
     },
     /// Runs a command with the same servers and the variables that name them.
     WithServers {
@@ -64,7 +64,7 @@ enum Task {
         server: Option<&'static Release>,
         /// A part of a test's name.
         #[arg(last = true)]
-        test_arguments: Vec<String>,
+        arguments: Vec<String>,
     },
     /// Whether errors are recognised in every language: reads the messages of the machine's servers, and of all versions that
     /// `--server` has, which it unpacks.
@@ -84,16 +84,10 @@ fn main() -> ExitCode {
         return cleanup::serve();
     }
     let result = cleanup::start().and_then(|()| match task {
-        Task::Test {
-            servers,
-            test_arguments,
-        } => test::test(&servers, &test_arguments),
+        Task::Test { servers, arguments } => test::test(&servers, &arguments),
         Task::WithServers { servers, command } => test::with_servers(&servers, &command),
         Task::Torture(arguments) => torture::torture(&arguments),
-        Task::Clusters {
-            server,
-            test_arguments,
-        } => clusters::clusters(server, &test_arguments),
+        Task::Clusters { server, arguments } => clusters::clusters(server, &arguments),
         Task::Messages => messages::messages(),
         Task::Check => check::check(),
         Task::Setup(servers) => setup::setup(&servers),

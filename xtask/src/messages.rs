@@ -49,11 +49,8 @@ fn languages(share: &Path, names: [&str; 2], file: &str) -> Result<PathBuf> {
         let parent = Path::new(&file).parent().unwrap_or(directory);
         entries(parent).any(|it| it.as_os_str().as_encoded_bytes().starts_with(beginning))
     };
-    let found = names
-        .map(|name| share.join(name))
-        .into_iter()
-        .find(has_file);
-    found.with_context(|| {
+    let mut directories = names.iter().map(|name| share.join(name));
+    directories.find(has_file).with_context(|| {
         format!(
             "no messages in {} ({file}): install the server by `cargo xtask setup`. If it is installed, its translations were \
              left out, as small container images do: remove the lines with `path-exclude` from /etc/dpkg/dpkg.cfg.d, and run \

@@ -127,10 +127,9 @@ pub(crate) fn galera(
         "there is no MariaDB server, of which Galera is a part"
     );
     let base = programs.base.clone().unwrap_or_else(|| "/usr".into());
-    let provider = PROVIDERS
-        .map(|path| base.join(path))
-        .into_iter()
-        .find(|path| path.exists())
+    let mut providers = PROVIDERS.iter().map(|it| base.join(it));
+    let provider = providers.find(|path| path.exists());
+    let provider = provider
         .context("there is no Galera (Debian or Ubuntu, as root: apt-get install galera-4)")?;
     let provider = provider.display();
     let cluster = Cluster::new(run_dir, programs, "galera", 3)?;

@@ -154,7 +154,8 @@ pub(crate) fn has_german(directory: &Path) -> bool {
     let own = run::output(Command::new(directory.join("pg_config")).arg("--localedir"));
     let own = own.unwrap_or_else(|_| "/usr/share/locale".to_owned());
     // Ubuntu moves translations into packages and a directory of their own.
-    [own.trim(), "/usr/share/locale-langpack"]
-        .iter()
-        .any(|locales| Path::new(locales).join(&file).exists())
+    let locales = [own.trim(), "/usr/share/locale-langpack"];
+    locales
+        .map(|it| Path::new(it).join(&file).exists())
+        .contains(&true)
 }

@@ -73,10 +73,8 @@ impl RunDir {
     /// A directory in which servers may write, made unless it is there.
     pub(crate) fn directory(&self, name: &str) -> Result<PathBuf> {
         let path = self.path(name);
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&path)?;
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(&path)?;
         self.give(&path)?;
         Ok(path)
     }

@@ -182,11 +182,9 @@ impl Plan {
                 mysql.push(Source::Url(MYSQL_URL));
             }
         }
-        let postgres = arguments
-            .release("postgres")
-            .or(Source::given(POSTGRES_URL))
-            .or(private)
-            .unwrap_or(Source::Url(POSTGRES_URL));
+        let postgres = arguments.release("postgres");
+        let postgres = postgres.or(Source::given(POSTGRES_URL)).or(private);
+        let postgres = postgres.unwrap_or(Source::Url(POSTGRES_URL));
         Self {
             postgres: arguments.includes(Engine::Postgres).then_some(postgres),
             mysql,
@@ -230,12 +228,11 @@ impl Servers {
         let open = |engine, role| move |it: &Source| it.open(engine, run_dir, role);
         let postgres = |role| open(Engine::Postgres, role);
         let mysql = |role| open(Engine::Mysql, role);
-        let (first, others) = (plan.postgres.as_ref(), plan.mysql.iter());
+        let first = plan.postgres.as_ref();
+        let others = plan.mysql.iter().map(mysql(ServerRole::Regular));
         let mut servers = Self {
             postgres: first.map(postgres(ServerRole::Regular)).transpose()?,
-            mysql: others
-                .map(mysql(ServerRole::Regular))
-                .collect::<Result<_>>()?,
+            mysql: others.collect::<Result<_>>()?,
             crash: None,
             pgbouncer: plan.pgbouncer.clone(),
         };
