@@ -1,7 +1,6 @@
 //! Calling cargo, what it knows about the workspace, and the Diesel CLI that it installs.
 
 use std::env;
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -21,9 +20,10 @@ pub(crate) fn root() -> &'static Path {
     here.parent().unwrap_or(here)
 }
 
-pub(crate) fn cargo<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
+/// A command of cargo, of words without spaces.
+pub(crate) fn cargo(arguments: &str) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(arguments).current_dir(root());
+    command.args(words(arguments)).current_dir(root());
     forget_own_package(&mut command);
     command
 }
@@ -78,7 +78,7 @@ pub(crate) fn target() -> Result<PathBuf> {
 }
 
 fn metadata() -> Result<Value> {
-    let json = run::output(&mut cargo(words("metadata --no-deps --format-version 1")))?;
+    let json = run::output(&mut cargo("metadata --no-deps --format-version 1"))?;
     serde_json::from_str(&json).context("cargo metadata")
 }
 
@@ -120,10 +120,10 @@ pub(crate) fn diesel_cli() -> Result<PathBuf> {
         root.display()
     );
     // Without optimization: it is built once and used for seconds.
-    let mut install = cargo(words(
-        "install diesel_cli --locked --debug --no-default-features --features postgres,mysql,sqlite-bundled --root",
+    let mut install = cargo(&format!(
+        "install diesel_cli --version ~{DIESEL_VERSION} --locked --debug --no-default-features \
+         --features postgres,mysql,sqlite-bundled --root"
     ));
-    let version = format!("~{DIESEL_VERSION}");
-    run::succeed(install.arg(&root).args(["--version", &version]))?;
+    run::succeed(install.arg(&root))?;
     Ok(root.join("bin/diesel"))
 }

@@ -21,7 +21,7 @@ pub(crate) fn clusters(mariadb: Option<&'static Release>, test_arguments: &[Stri
         ..Plan::default()
     })?;
     let tests = || {
-        let mut command = cargo(["test", "--test", "clusters"]);
+        let mut command = cargo("test --test clusters");
         command.args(ALL);
         command
     };

@@ -34,7 +34,7 @@ pub(crate) fn messages() -> Result<u8> {
             postgres.push(languages(&share, names, "de/LC_MESSAGES/postgres-")?);
         }
     }
-    let mut tests = cargo(["test", "--lib"]);
+    let mut tests = cargo("test --lib");
     tests.args(ALL).args(["--", "--include-ignored", TESTS]);
     tests.env("DIESEL_LOCKS_MYSQL_MESSAGES", join_paths(mysql)?);
     tests.env("DIESEL_LOCKS_POSTGRES_MESSAGES", join_paths(postgres)?);

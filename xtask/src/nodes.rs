@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
@@ -57,7 +56,7 @@ impl<'a> Cluster<'a> {
         let first = self.run_dir.path(&self.nodes[0].name);
         for node in &self.nodes[1..] {
             let copy = self.run_dir.path(&node.name);
-            run::output(Command::new("cp").arg("-a").args([&first, &copy]))?;
+            run::output(run::command("cp -a").args([&first, &copy]))?;
             for name in ["auto.cnf", "galera.cache", "gvwstate.dat"] {
                 let _ = fs::remove_file(copy.join(name));
             }

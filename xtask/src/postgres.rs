@@ -96,10 +96,8 @@ pub(crate) fn start_standby(run_dir: &RunDir, primary: &Server) -> Result<Server
 /// The name and version of a server that is there already. It sends its version after a login only, so psql asks for it: without
 /// psql the version is not shown.
 pub(crate) fn external_title(url: &str) -> Result<String> {
-    match programs::find("psql") {
-        Some(program) => title(psql(program, url)),
-        None => Ok("PostgreSQL of unknown version".to_owned()),
-    }
+    let unknown = || Ok("PostgreSQL of unknown version".to_owned());
+    programs::find("psql").map_or_else(unknown, |program| title(psql(program, url)))
 }
 
 /// The name and version of the server that psql connects to.

@@ -144,8 +144,8 @@ fn memory_has_room() -> bool {
     let memory = memory.lines().find(|it| it.starts_with("MemAvailable:"));
     let mount = format!(" {MEMORY} ");
     let mount = mounts.lines().find(|it| it.contains(&mount));
-    let mut df = Command::new("df");
-    let space = run::output(df.args(["-k", "--output=avail", MEMORY])).unwrap_or_default();
+    let mut df = run::command("df -k --output=avail");
+    let space = run::output(df.arg(MEMORY)).unwrap_or_default();
     let has_room = |text| words(text).find_map(|word| word.parse().ok()) > Some(ROOM);
     mount.is_some_and(|it| !it.contains("noexec"))
         && memory.is_some_and(has_room)

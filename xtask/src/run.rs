@@ -17,6 +17,14 @@ pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split_whitespace()
 }
 
+/// A command of words without spaces.
+pub(crate) fn command(line: &str) -> Command {
+    let mut words = words(line);
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command.args(words);
+    command
+}
+
 /// Removes the variables whose names begin with one of these.
 pub(crate) fn remove_variables(command: &mut Command, beginnings: &[&str]) {
     for (name, _) in env::vars_os() {

@@ -3,14 +3,13 @@
 use std::ffi::OsStr;
 use std::process::Command;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 
 use crate::cargo::{ALL, cargo, target};
 use crate::private::{RunDir, ServerRole};
 use crate::release::{self, MYSQL_9, Release};
-use crate::run::words;
 use crate::servers::{self, Engine, MYSQL_URL, Plan, Source};
 use crate::{nodes, patroni, programs, run, setup};
 
@@ -75,7 +74,7 @@ pub(crate) fn torture(arguments: &TortureArguments) -> Result<u8> {
         println!("xtask: no libfaketime, so no clock is set");
     }
     // An example has cargo choose the features as it does for tests, with those of the dev-dependencies.
-    let mut build = cargo(words("build --bin torture --example object_lock"));
+    let mut build = cargo("build --bin torture --example object_lock");
     let release = arguments.release.then_some("--release");
     let status = run::run(build.args(ALL).args(release))?;
     if !status.success() {
@@ -175,11 +174,10 @@ fn mysql_source() -> Result<Source> {
         );
         return Ok(Source::Url(MYSQL_URL));
     }
-    if !MYSQL_9.is_available() {
-        bail!(
-            "there is no MySQL (a program `mysqld` in the PATH that is not MariaDB's, or Debian's packages), and \
-             {MYSQL_URL} names none"
-        );
-    }
+    ensure!(
+        MYSQL_9.is_available(),
+        "there is no MySQL (a program `mysqld` in the PATH that is not MariaDB's, or Debian's packages), and \
+         {MYSQL_URL} names none"
+    );
     Ok(Source::Release(&MYSQL_9))
 }
