@@ -39,8 +39,6 @@ pub(crate) fn start(engine: Engine, image: &str, run_dir: &RunDir) -> Result<Ser
     ));
     let psql = format!("docker exec {name} psql -X -h 127.0.0.1 -U postgres -At");
     let server = PrivateServer::new(run_dir, ServerRole::Regular, name);
-    let log = server.create_log()?;
-    run.stdout(log.try_clone()?).stderr(log);
     let stop = Signal::SIGTERM;
     if engine != Engine::Postgres {
         run.arg(format!("127.0.0.1:{port}:3306")).arg(image);

@@ -75,7 +75,7 @@ impl MysqlServer {
         let PrivateServer { run_dir, name, .. } = server;
         let files = run_dir.directory(FILES)?;
         let pid_file = files.join(format!("{name}.pid"));
-        let mut command = server.command(program)?;
+        let mut command = server.command(program);
         self.add_directories(&mut command, &run_dir.path(name));
         command.args(words(SETTINGS));
         if !self.is_mariadb() {

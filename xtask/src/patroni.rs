@@ -7,7 +7,6 @@ use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::cleanup::start_server;
 use crate::private::{FEW_CONNECTIONS, PrivateServer, RunDir, ServerRole, free_ports};
 use crate::servers::Server;
 use crate::{postgres, programs};
@@ -79,10 +78,9 @@ impl Cluster<'_> {
     fn start_listener(&self, name: &str, options: &str, address: &str) -> Result<PathBuf> {
         let (program, pid_file) = self.write_start_program(name, &self.etcd, options)?;
         let process = PrivateServer::new(self.run_dir, ServerRole::Regular, name);
-        let mut command = process.command(&program)?;
-        let connect = || Ok(TcpStream::connect(address)?);
-        start_server(&mut command, Signal::SIGKILL, connect)
-            .with_context(|| self.run_dir.log(name))?;
+        let mut command = process.command(&program);
+        let connect = || Ok(TcpStream::connect(address).map(|_| String::new())?);
+        process.start(&mut command, Signal::SIGKILL, &[], address, connect)?;
         Ok(pid_file)
     }
 
@@ -125,7 +123,7 @@ impl Cluster<'_> {
         let options = format!("'{}'", settings.display());
         let (program, pid_file) = self.write_start_program(name, &self.patroni, &options)?;
         let process = PrivateServer::new(self.run_dir, ServerRole::Killed, name);
-        let mut command = process.command(&program)?;
+        let mut command = process.command(&program);
         let pid_files = [pid_file, data.join("postmaster.pid")];
         let url = format!("postgres://postgres@{server}/postgres");
         let title = || postgres::title(postgres::psql(self.servers.join("psql"), &url));

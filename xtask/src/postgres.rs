@@ -51,7 +51,7 @@ pub(crate) fn start(programs: &Path, run_dir: &RunDir, role: ServerRole) -> Resu
 /// Starts the server, which has its data, on this port.
 fn listen(server: &PrivateServer, programs: &Path, port: u16) -> Result<Server> {
     let data = server.run_dir.path(&server.name);
-    let mut command = server.command(&programs.join("postgres"))?;
+    let mut command = server.command(&programs.join("postgres"));
     command.arg("-D").arg(&data);
     command.args(["-p", &port.to_string(), "-c", "listen_addresses=127.0.0.1"]);
     command.args(["-c", "unix_socket_directories="]);

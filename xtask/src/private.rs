@@ -122,15 +122,15 @@ impl RunDir {
         }
         command
     }
+}
 
-    /// The end of the log of the server `name`, for an error.
-    pub(crate) fn log(&self, name: &str) -> String {
-        let log = fs::read(self.path(&format!("{name}.log"))).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
-        let lines: Vec<&str> = log.lines().collect();
-        let end = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n");
-        format!("the server has not started\n{end}")
-    }
+/// The end of the log of a server, for an error.
+fn end_of(log: &Path) -> String {
+    let log = fs::read(log).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    let lines: Vec<&str> = log.lines().collect();
+    let end = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n");
+    format!("the server has not started\n{end}")
 }
 
 /// Whether servers, and the programs that start and kill them, can be in memory.
@@ -212,26 +212,13 @@ impl<'a> PrivateServer<'a> {
     }
 
     /// The command that runs this program as the server.
-    pub(crate) fn command(&self, program: &Path) -> Result<Command> {
-        let log = self.create_log()?;
-        let mut command = if self.role.is_killed() {
-            let mut shell = self.run_dir.command(Path::new("/bin/sh"));
-            shell.args(["-c", RESTART_LOOP, "sh"]).arg(program);
-            shell
-        } else {
-            self.run_dir.command(program)
-        };
-        command.stdout(log.try_clone()?).stderr(log);
-        Ok(command)
-    }
-
-    /// Its log, for what it prints.
-    pub(crate) fn create_log(&self) -> Result<File> {
-        let path = self.run_dir.path(&format!("{}.log", self.name));
-        let log = File::create(&path)?;
-        // Ubuntu's AppArmor lets MySQL write to its own files only.
-        self.run_dir.give(&path)?;
-        Ok(log)
+    pub(crate) fn command(&self, program: &Path) -> Command {
+        if !self.role.is_killed() {
+            return self.run_dir.command(program);
+        }
+        let mut shell = self.run_dir.command(Path::new("/bin/sh"));
+        shell.args(["-c", RESTART_LOOP, "sh"]).arg(program);
+        shell
     }
 
     /// Starts the server by its command, and waits until `title` finds its name and version. It is ended with `stop`,
@@ -263,8 +250,13 @@ impl<'a> PrivateServer<'a> {
                 server.clock = Some(clock);
             }
         }
+        let path = run_dir.path(&format!("{name}.log"));
+        let log = File::create(&path)?;
+        // Ubuntu's AppArmor lets MySQL write to its own files only.
+        run_dir.give(&path)?;
+        command.stdout(log.try_clone()?).stderr(log);
         let title = cleanup::start_server(command, stop, title);
-        server.title = title.with_context(|| run_dir.log(name))?;
+        server.title = title.with_context(|| end_of(&path))?;
         Ok(server)
     }
 }

@@ -158,13 +158,10 @@ pub(crate) const PGBOUNCER_VARIABLE: &str = "DIESEL_LOCKS_TEST_PGBOUNCER";
 
 /// The PgBouncer of the variable, the machine's own, or one of Debian's packages, which is unpacked for it.
 pub(crate) fn pgbouncer() -> Option<PathBuf> {
-    if let Some(given) = env::var_os(PGBOUNCER_VARIABLE) {
-        return Some(given.into());
-    }
-    if let Some(installed) = programs::find("pgbouncer")
-        && programs::version(&installed).is_some_and(|it| tells_statements_apart(&it))
-    {
-        return Some(installed);
+    let given = env::var_os(PGBOUNCER_VARIABLE).map(PathBuf::from);
+    let installed = || programs::find("pgbouncer").filter(|it| tells_statements_apart(it));
+    if let Some(found) = given.or_else(installed) {
+        return Some(found);
     }
     if let Err(error) = PGBOUNCER.fetch() {
         println!(
@@ -177,7 +174,8 @@ pub(crate) fn pgbouncer() -> Option<PathBuf> {
 }
 
 /// Whether this is `PgBouncer 1.21.0` or newer, which tells the prepared statements of its clients apart.
-fn tells_statements_apart(version: &str) -> bool {
+fn tells_statements_apart(program: &Path) -> bool {
+    let version = programs::version(program).unwrap_or_default();
     let numbers = version.trim_start_matches("PgBouncer ").split('.');
     let numbers: Vec<u32> = numbers.map_while(|it| it.parse().ok()).collect();
     numbers >= vec![1, 21]

@@ -142,23 +142,22 @@ fn plan(arguments: &TortureArguments) -> Result<Plan> {
         arguments.server.is_none() || arguments.cluster == Some(Cluster::Galera),
         "--server is for --cluster galera"
     );
-    let (mut postgres, mut mysql) = (None, None);
-    match (arguments.cluster, arguments.backend) {
-        (Some(Cluster::Galera), _) => mysql = Some(Source::private(arguments.server)),
-        (Some(Cluster::GroupReplication), _) => mysql = Some(Source::Release(&MYSQL_9)),
-        (Some(Cluster::Patroni), _) | (None, Some(Backend::Postgres)) => {
-            postgres = Some(Source::Private);
-        }
-        (None, Some(Backend::Mariadb)) => mysql = Some(Source::Private),
-        (None, Some(Backend::Mysql)) => mysql = Some(mysql_source()?),
-        (None, Some(Backend::Sqlite) | None) => {}
-    }
+    let (cluster, backend) = (arguments.cluster, arguments.backend);
+    let patroni = cluster == Some(Cluster::Patroni);
+    let postgres = patroni || backend == Some(Backend::Postgres);
+    let mysql = match (cluster, backend) {
+        (Some(Cluster::Galera), _) => vec![Source::private(arguments.server)],
+        (Some(Cluster::GroupReplication), _) => vec![Source::Release(&MYSQL_9)],
+        (_, Some(Backend::Mariadb)) => vec![Source::Private],
+        (_, Some(Backend::Mysql)) => vec![mysql_source()?],
+        _ => Vec::new(),
+    };
     Ok(Plan {
         // PostgreSQL's clock is set in another way: see `clock.rs` of the program.
-        faketime: postgres.is_none(),
-        postgres,
-        mysql: mysql.into_iter().collect(),
-        patroni: arguments.cluster == Some(Cluster::Patroni),
+        faketime: !postgres,
+        postgres: postgres.then_some(Source::Private),
+        mysql,
+        patroni,
         ..Plan::default()
     })
 }
