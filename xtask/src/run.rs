@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, IsTerminal, Read, Write, stdin, stdout};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use nix::sys::signal::Signal;
 
 use crate::cleanup::{ended, spawn, spawn_foreground};
@@ -15,14 +15,6 @@ const LINES_OF_MESSAGE: usize = 12;
 
 pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split_whitespace()
-}
-
-/// A command of words without spaces.
-pub(crate) fn command(line: &str) -> Command {
-    let mut words = words(line);
-    let mut command = Command::new(words.next().unwrap_or_default());
-    command.args(words);
-    command
 }
 
 /// Removes the variables whose names begin with one of these.
@@ -40,16 +32,19 @@ pub(crate) fn run(command: &mut Command) -> Result<ExitStatus> {
     Ok(wait(spawn(command.stdin(Stdio::null()), Signal::SIGTERM)?)?.status)
 }
 
+/// Not with the arguments and variables, which may have a password.
+fn name(command: &Command) -> std::path::Display<'_> {
+    std::path::Path::new(command.get_program()).display()
+}
+
 /// [`run`] for a command that has to succeed.
 pub(crate) fn succeed(command: &mut Command) -> Result<()> {
     let status = run(command)?;
-    has_succeeded(command, status)
-}
-
-fn has_succeeded(command: &Command, status: ExitStatus) -> Result<()> {
-    // Not the arguments and variables, which may have a password.
-    let name = command.get_program().display();
-    ensure!(status.success(), "{name} failed ({status}), see above");
+    ensure!(
+        status.success(),
+        "{} failed ({status}), see above",
+        name(command)
+    );
     Ok(())
 }
 
@@ -114,18 +109,27 @@ pub(crate) fn uninterrupted_output(command: &mut Command) -> Result<String> {
 fn output_until(command: &mut Command, stop: Signal) -> Result<String> {
     let output = capture(command, stop)?;
     let (printed, errors) = (text(&output.stdout), text(&output.stderr));
-    let (name, status) = (command.get_program().display(), output.status);
-    let messages = format!("{}{}", printed.trim_end(), errors.trim_end());
-    ensure!(status.success(), "{name} failed ({status})\n{messages}");
+    if !output.status.success() {
+        let (printed, errors) = (printed.trim_end(), errors.trim_end());
+        bail!(
+            "{} failed ({})\n{printed}{errors}",
+            name(command),
+            output.status
+        );
+    }
     Ok(printed)
 }
 
 /// As [`output`], with the error messages of this process.
 pub(crate) fn printed(command: &mut Command) -> Result<String> {
     command.stdin(Stdio::null()).stdout(Stdio::piped());
-    let output = wait(spawn(command, Signal::SIGTERM)?)?;
-    has_succeeded(command, output.status)?;
-    Ok(text(&output.stdout))
+    let Output { status, stdout, .. } = wait(spawn(command, Signal::SIGTERM)?)?;
+    ensure!(
+        status.success(),
+        "{} failed ({status}), see above",
+        name(command)
+    );
+    Ok(text(&stdout))
 }
 
 /// Runs the command silently and returns its error messages, however it ends.
