@@ -299,7 +299,7 @@ fn transactions_on_several_nodes_end_each_other() {
     }
     for several in [false, true] {
         let kinds = expected(&panicking(), |builder| {
-            builder.limits.several_writers = several
+            builder.limits.several_writers = several;
         });
         assert_eq!(kinds.contains(&ErrorKind::Aborted), several);
     }
