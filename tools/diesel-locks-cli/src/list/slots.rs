@@ -20,7 +20,7 @@ pub(super) fn read(
     Ok(print(found, limit, text, json))
 }
 
-/// Who holds a slot, in a sentence.
+/// The text of the slot's holder; words in place of a text that is missing or empty.
 pub(crate) fn holder(slot: &SlotInfo) -> String {
     match slot.holder.as_deref() {
         None => "an unknown holder".to_owned(),

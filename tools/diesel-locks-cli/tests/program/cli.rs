@@ -77,7 +77,8 @@ impl Cli {
         serde_json::from_str(&printed).expect("JSON")
     }
 
-    /// The error of a command that fails with this code, the same with and without `--json`: one line.
+    /// Runs a command that fails with this exit code, without `--json` and with it. Returns its error, which is one line and
+    /// equal in both.
     pub(crate) fn refused(&self, code: i32, arguments: &[&str]) -> String {
         let output = self.output(arguments);
         let error = String::from_utf8(output.stderr).expect("UTF-8");
