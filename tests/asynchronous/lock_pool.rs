@@ -105,8 +105,9 @@ pub(crate) async fn waiters_leave_connections_to_others<E: Engine, K: Kind>() {
     }
 }
 
-/// Futures that wait, and that their application leaves alone after their first poll. On a busy machine an answer may come within
-/// that poll, so that one of them gets as far as the lock, and holds it: then the others are tried again.
+/// Futures that wait, and that their application leaves alone after their first poll. On a busy machine answers may come within
+/// that poll, so that one of them gets as far as the lock, and holds it, or gets as far as its work, and the next two occupy the
+/// other connections: then the others are tried again.
 pub(crate) async fn free_is_acquired_beside_futures_that_are_not_polled<E: Engine, K: Kind>() {
     const FUTURES: usize = 12;
     for locked in Locked::all() {
@@ -118,9 +119,17 @@ pub(crate) async fn free_is_acquired_beside_futures_that_are_not_polled<E: Engin
             // The tables of a semaphore are made by its first request.
             let first = locked.with(&locks, WAIT, nothing());
             first.await.expect("it is free");
+            let has_begun = Arc::new(AtomicBool::new(false));
             let mut context = Context::from_waker(Waker::noop());
             let mut futures: Vec<_> = (0..FUTURES)
-                .map(|_| locked.with(&locks, WAIT, nothing()))
+                .map(|_| {
+                    let begins = Arc::clone(&has_begun);
+                    let work: Work<E::Conn> = Box::new(move |_| {
+                        begins.store(true, Ordering::SeqCst);
+                        Box::pin(async { Ok(()) })
+                    });
+                    locked.with(&locks, WAIT, work)
+                })
                 .collect();
             futures.retain_mut(|future| future.as_mut().poll(&mut context).is_pending());
             let limit = Wait::AtMost(Duration::from_secs(15));
@@ -129,7 +138,11 @@ pub(crate) async fn free_is_acquired_beside_futures_that_are_not_polled<E: Engin
             };
             let held = locked.held();
             let is_free = watch.with(move |conn| held.is_free::<E>(conn)).await;
-            assert!(!is_free && rounds < 10, "{error:?}, it is free: {is_free}");
+            let has_begun = has_begun.load(Ordering::SeqCst);
+            assert!(
+                (!is_free || has_begun) && rounds < 10,
+                "{error:?}, it is free: {is_free}, work has begun: {has_begun}"
+            );
             rounds += 1;
         }
     }

@@ -160,6 +160,7 @@ macro_rules! core_tests {
                 several::{
                     several_permits_are_held_as_one,
                     several_permits_are_acquired_beside_requests_for_one,
+                    request_that_keeps_permits_does_not_wait_for_the_first_of_the_queue,
                     requests_for_several_permits_do_not_wait_for_each_other,
                     request_that_ends_leaves_no_permit_held,
                     guard_of_several_permits_is_lost_as_a_whole,

@@ -3,8 +3,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use diesel::Connection;
+use diesel::connection::InstrumentationEvent;
 use diesel_locks::limits::{MAX_PERMITS, MAX_PERMITS_AT_ONCE};
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, InspectExt, LeaseState, ListOptions, LockPool, Slot, StopToken};
@@ -193,6 +196,50 @@ pub(crate) fn requests_for_several_permits_do_not_wait_for_each_other<B: Backend
         }
     });
     assert_eq!(held::<B>(&mut database.connect()), 0);
+}
+
+/// One that came before has no permit, and is the first of the queue when its first statement ends, which is delayed.
+pub(crate) fn request_that_keeps_permits_does_not_wait_for_the_first_of_the_queue<B: Backend>() {
+    let database = Arc::new(B::new());
+    let mut conn = database.connect();
+    // The queue belongs to the process.
+    let semaphore = Semaphore::new(fresh_name(), 4);
+    let one = acquire::<B>(&mut conn, &semaphore);
+    let (begins, begun) = channel();
+    let (send, sent) = channel::<()>();
+    let first = {
+        let (mut conn, semaphore) = (database.connect(), semaphore.clone());
+        let mut gate = Some((begins, sent));
+        conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+            if let InstrumentationEvent::StartQuery { .. } = event
+                && let Some((begins, sent)) = gate.take()
+            {
+                begins.send(()).expect("it waits");
+                sent.recv().expect("it is sent in the end");
+            }
+        });
+        spawn(move || {
+            let slot = conn.acquire_slot(&semaphore, hour_of(4), LONG)?;
+            conn.release_slot(slot)
+        })
+    };
+    begun.recv_timeout(LONG).expect("a statement");
+    let second = {
+        let (locks, semaphore) = (LockPool::new(database.pool(2)), semaphore.clone());
+        spawn(move || locks.with_slots(&semaphore, 4, LONG, |_| Ok::<_, Error>(())))
+    };
+    // Those that are free, and the turn.
+    until(|| held::<B>(&mut conn) == 5);
+    let last_fence = "SELECT max(fence) FROM diesel_locks_slots";
+    let fence = B::number(&mut conn, last_fence);
+    send.send(()).expect("it waits");
+    let renewed = "SELECT count(*) FROM diesel_locks_slots WHERE expires_us - acquired_us BETWEEN 6000000 AND 60000000";
+    until(|| B::number(&mut conn, renewed) == 4);
+    assert_eq!(B::number(&mut conn, last_fence), fence, "no other grant");
+    conn.release_slot(one).expect("held");
+    result_of(&second).expect("granted");
+    result_of(&first).expect("granted");
+    assert_eq!(held::<B>(&mut conn), 0);
 }
 
 pub(crate) fn request_that_ends_leaves_no_permit_held<B: Backend>() {
