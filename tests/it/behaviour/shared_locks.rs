@@ -10,7 +10,7 @@ use diesel_locks::{Error, IsolationLevel, Retention};
 use super::exclusion::begin_for_locks;
 use super::pool_waits::{WAIT, locks};
 use crate::support::Backend;
-use crate::support::threads::{Holder, begin, commit, result_of, roll_back, spawn, until};
+use crate::support::threads::{LONG, Holder, begin, commit, result_of, roll_back, spawn, until};
 
 const ID: &str = "Folder:1";
 
@@ -376,8 +376,10 @@ pub(crate) fn sixteen_readers_and_writers_see_no_half_update<B: Backend>() {
             })
         })
         .collect();
+    let longest = LONG * rounds.div_ceil(24);
     for thread in &threads {
-        result_of(thread).expect("no error");
+        let ended = thread.recv_timeout(longest);
+        ended.expect("it comes to an end").expect("no error");
     }
     let mut conn = database.connect();
     let written = i64::from(16 * rounds / 4);

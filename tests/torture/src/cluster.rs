@@ -33,10 +33,10 @@ pub(crate) enum Cluster {
 
 impl Cluster {
     /// Waits until all nodes are there and, on Galera, have applied what the others have committed. Calls `stuck` with the number of a node
-    /// that others wait for in vain, as those do who watch over a cluster.
+    /// that the others wait for in vain, as those do who watch over a cluster.
     pub(crate) fn await_whole(self, urls: &[String], mut stuck: impl FnMut(usize)) -> Result<()> {
         let started = Instant::now();
-        let mut silent_since = vec![None; urls.len()];
+        let mut stuck_since = vec![None; urls.len()];
         loop {
             let states = self.states(urls);
             if states.iter().all(|state| *state == State::Whole) {
@@ -46,15 +46,22 @@ impl Cluster {
                 started.elapsed() < TIMEOUT,
                 "the nodes {urls:?} do not become a whole cluster: {states:?}"
             );
+            let some_are_whole = states.contains(&State::Whole);
             for (node, state) in states.into_iter().enumerate() {
-                if state != State::Silent {
-                    silent_since[node] = None;
-                } else if silent_since[node].get_or_insert(Instant::now()).elapsed()
+                let serves = match state {
+                    State::Silent => false,
+                    // It does not see the others, who see it.
+                    State::Alone => !some_are_whole,
+                    State::Whole => true,
+                };
+                if serves {
+                    stuck_since[node] = None;
+                } else if stuck_since[node].get_or_insert(Instant::now()).elapsed()
                     > self.stuck_after()
                 {
                     // One at a time: the others are needed to be a majority.
                     stuck(node);
-                    silent_since.fill(None);
+                    stuck_since.fill(None);
                     break;
                 }
             }
@@ -62,7 +69,7 @@ impl Cluster {
         }
     }
 
-    /// After which time a node that does not answer is stuck. One of MySQL takes a minute to come back.
+    /// After which time a node that does not answer, or does not see the others, is stuck. One of MySQL takes a minute to come back.
     fn stuck_after(self) -> Duration {
         Duration::from_secs(match self {
             Self::Galera | Self::Patroni => 40,
