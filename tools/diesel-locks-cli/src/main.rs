@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod clock;
 mod database;
 mod doctor;
 mod failure;

@@ -11,7 +11,8 @@ on_engines!(
     missing_tables_are_a_problem
 );
 
-fn findings(cli: &Cli, code: i32) -> Vec<(String, String, String)> {
+/// The verdict, the subject and the text of each finding.
+pub(crate) fn findings(cli: &Cli, code: i32) -> Vec<(String, String, String)> {
     let output = cli.output(&["--json", "doctor"]);
     assert_eq!(
         output.status.code(),
