@@ -17,8 +17,9 @@ pub(crate) fn findings(cli: &Cli, code: i32) -> Vec<(String, String, String)> {
     assert_eq!(
         output.status.code(),
         Some(code),
-        "{}",
-        String::from_utf8_lossy(&output.stdout)
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
     );
     let printed: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let text = |finding: &Value, field: &str| finding[field].as_str().expect("a text").to_owned();

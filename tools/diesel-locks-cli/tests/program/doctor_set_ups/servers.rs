@@ -207,8 +207,8 @@ fn settings_of_mysql_sessions_are_found() {
         ),
         (
             "wait_timeout",
-            "600",
-            "28800",
+            "CAST(600 AS UNSIGNED)",
+            "CAST(28800 AS UNSIGNED)",
             "warning",
             ["keeps its locks for so long", "set a shorter one"],
         ),
