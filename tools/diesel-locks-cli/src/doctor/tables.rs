@@ -41,8 +41,8 @@ pub(super) fn findings(conn: &mut AnyConnection) -> Vec<Finding> {
         // The rest would be what is missing, called by other names.
         return findings;
     }
-    let (locked, object_locks) = object_lock(conn);
-    if locked {
+    let (can_write, object_locks) = object_lock(conn);
+    if can_write {
         findings.push(privileges(conn));
     }
     findings.push(object_locks);
@@ -61,8 +61,8 @@ pub(super) fn findings(conn: &mut AnyConnection) -> Vec<Finding> {
 /// How long another transaction may write to an SQLite file.
 const WRITER: Duration = Duration::from_secs(5);
 
-/// A lock leaves nothing behind, and fails where nothing can be locked: on a standby, with several writers. Returns also
-/// whether statements can be tried on the tables.
+/// A lock leaves nothing behind, and fails where nothing can be locked: on a standby, with several writers. Also returns
+/// whether statements that write can be tried.
 fn object_lock(conn: &mut AnyConnection) -> (bool, Finding) {
     const ID: &str = "diesel-locks:doctor";
     const ACQUIRED: &str = "one was acquired and released";

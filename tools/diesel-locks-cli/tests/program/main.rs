@@ -12,3 +12,4 @@ mod run_terminal;
 mod usage;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod user;
+mod watch;
