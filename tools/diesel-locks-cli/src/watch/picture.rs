@@ -33,7 +33,7 @@ impl Picture {
     pub(super) fn lines(&self, rows: usize, columns: usize) -> Vec<String> {
         let every = format_duration(self.interval);
         let mut lines = vec![format!(
-            "read at {} (clock of the database), every {every}; q quits",
+            "read {} (database's clock), every {every}; q quits",
             time(self.reading.at)
         )];
         let silent = self.answered.elapsed();
@@ -55,7 +55,7 @@ impl Picture {
             let hidden = counted(lines.len() - shown, "line");
             lines.truncate(shown);
             lines.push(format!(
-                "{hidden} not shown: select one list or by --prefix, or enlarge the window"
+                "{hidden} not shown: enlarge the window, or select by --prefix"
             ));
         }
         lines.iter().map(|line| cut(line, columns)).collect()
@@ -92,7 +92,7 @@ mod tests {
         let picture = picture("a\nb\nc\nd");
         let all = picture.lines(6, 80);
         assert!(
-            all[0].starts_with("read at 1970-01-01 00:00:00 UTC"),
+            all[0].starts_with("read 1970-01-01 00:00:00 UTC"),
             "{all:?}"
         );
         assert_eq!(all[1..], ["", "a", "b", "c", "d"]);

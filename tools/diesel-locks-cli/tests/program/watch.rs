@@ -1,6 +1,9 @@
 //! `watch` in a terminal.
 #![cfg(target_os = "linux")]
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod servers;
+
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -10,7 +13,7 @@ use std::thread;
 
 use diesel::connection::SimpleConnection;
 use program_support::connection::AnyConnection;
-use program_support::database::{Database, Engine};
+use program_support::database::Database;
 use program_support::testing::{Signal, TempDir, path_in, signal, wait_until};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -137,7 +140,7 @@ fn slot_appears_and_disappears(url: &str) {
     let cli = Cli::new(url);
     let mut watch = Watching::start(&cli, 24, &["slots", "--prefix", "jobs"]);
     watch.wait_for("Held slots: none whose name begins with \"jobs\"");
-    watch.wait_for(" UTC (clock of the database), every 100ms; q quits");
+    watch.wait_for(" UTC (database's clock), every 100ms; q quits");
     let others = cli.run("others", &[], "echo > $OUT/runs; exec sleep 600");
     others.line("runs");
     let run = cli.run("jobs", &["--holder", "web-2"], "exec sleep 600");
@@ -163,35 +166,10 @@ fn last_picture_stays_until_the_database_answers_again(url: &str) {
     conn.batch_execute("ALTER TABLE hidden RENAME TO diesel_locks_slots")
         .expect("renamed");
     watch.wait_for_end_of("not read since");
-    // SQLite has no session that could end.
-    if conn.engine() != Engine::Sqlite {
-        end_other_sessions(&mut conn);
-    }
     cli.text(&["set-permits", "jobs", "4"]);
     watch.wait_for("4       4  jobs");
     watch.press(b"q");
     watch.assert_restored(0);
-}
-
-fn end_other_sessions(conn: &mut AnyConnection) {
-    use diesel::RunQueryDsl;
-    use diesel::dsl::sql;
-    use diesel::sql_types::{BigInt, Bool};
-
-    if conn.engine() == Engine::Postgres {
-        let end = "pg_terminate_backend(pid) FROM pg_stat_activity \
-             WHERE datname = current_database() AND pid <> pg_backend_pid()";
-        let ended: Vec<bool> = diesel::select(sql::<Bool>(end)).load(conn).expect("ended");
-        return assert_eq!(ended, [true]);
-    }
-    let list =
-        "id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()";
-    let others: Vec<i64> = diesel::select(sql::<BigInt>(list))
-        .load(conn)
-        .expect("listed");
-    assert_eq!(others.len(), 1);
-    conn.batch_execute(&format!("KILL {}", others[0]))
-        .expect("ended");
 }
 
 #[test]
@@ -243,24 +221,6 @@ fn failure_of_the_first_reading_leaves_the_terminal_alone() {
     let status = watch.child.wait().expect("it ends");
     assert_eq!(status.code(), Some(69));
     assert_eq!(watch.written(), "");
-}
-
-/// All readings of one transaction would show what the first one has read.
-#[cfg(feature = "mysql")]
-#[test]
-fn mysql_session_without_autocommit_shows_changes() {
-    let own = program_support::testing::OwnDatabase::<diesel::MysqlConnection>::create(
-        "MYSQL_DATABASE_URL",
-    );
-    let cli = Cli::new(&own.url);
-    let mut user = crate::user::User::create(&cli);
-    user.set("autocommit", "0");
-    let mut watch = Watching::start(&user.cli, 24, &["semaphores"]);
-    watch.wait_for("Semaphores: none");
-    cli.text(&["set-permits", "jobs", "3"]);
-    watch.wait_for("3       3  jobs");
-    watch.press(b"q");
-    watch.assert_restored(0);
 }
 
 #[test]
