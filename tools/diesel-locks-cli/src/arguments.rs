@@ -38,6 +38,10 @@ pub(crate) struct Arguments {
 pub(crate) enum Task {
     /// Lists semaphores, held slots, held object locks and sequences
     List(List),
+    /// Shows in a terminal what `list` shows, and reads it again and again
+    ///
+    /// q, or Ctrl-C, ends it.
+    Watch(Watch),
     /// Releases one slot of a holder that is known to have stopped
     ///
     /// A holder that still runs notices it at its next renewal.
@@ -123,6 +127,24 @@ pub(crate) struct List {
     /// The rows of each list, 1 to 10000
     #[arg(long, value_name = "ROWS", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_LISTED)))]
     pub(crate) limit: u32,
+}
+
+#[derive(Args)]
+pub(crate) struct Watch {
+    #[command(flatten)]
+    pub(crate) list: List,
+    /// The time between two readings, at least 100ms
+    #[arg(long, value_name = "TIME", value_parser = parse_interval, default_value = "1s")]
+    pub(crate) interval: Duration,
+}
+
+/// Each reading costs the server some queries.
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let interval = parse_duration(text).map_err(|error| error.to_string())?;
+    if interval < Duration::from_millis(100) {
+        return Err("the shortest interval is 100ms".to_owned());
+    }
+    Ok(interval)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

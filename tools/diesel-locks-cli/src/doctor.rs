@@ -1,16 +1,19 @@
 //! `doctor`: what an application would meet in this database, as this user.
 
+mod connections;
 mod settings;
 mod tables;
 
 use std::fmt;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use diesel::dsl::sql;
 use diesel::sql_types::Text;
 use diesel::{QueryResult, RunQueryDsl};
+use diesel_locks::chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Value, json};
 
+use crate::clock;
 use crate::database::{AnyConnection, Database, Engine};
 use crate::failure::Failure;
 use crate::output::Report;
@@ -54,7 +57,8 @@ pub(crate) fn doctor(database: &Database) -> Result<Report, Failure> {
     let mut findings = vec![settings::version(&mut conn)?];
     findings.extend(tables::findings(&mut conn));
     findings.extend(settings::findings(&mut conn));
-    findings.extend(clock(&mut conn));
+    findings.extend(connections::findings(&mut conn));
+    findings.extend(clock_difference(&mut conn));
     let lines = findings
         .iter()
         .map(|it| format!("{:<8} {}: {}", it.verdict, it.subject, it.text));
@@ -76,31 +80,29 @@ fn value(conn: &mut AnyConnection, expression: &str) -> QueryResult<String> {
 }
 
 /// The difference that is not worth a word.
-const CLOCKS: f64 = 1.0;
+const CLOCKS: Duration = Duration::from_secs(1);
 
 /// Leases are measured by the database's clock alone: a difference confuses people who compare times.
-fn clock(conn: &mut AnyConnection) -> Option<Finding> {
-    let expression = match conn.engine() {
-        Engine::Postgres => "CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS TEXT)",
-        Engine::Mysql => "CAST(UNIX_TIMESTAMP(SYSDATE(6)) AS CHAR)",
+fn clock_difference(conn: &mut AnyConnection) -> Option<Finding> {
+    if conn.engine() == Engine::Sqlite {
         // It is in this process.
-        Engine::Sqlite => return None,
-    };
-    let local = || {
-        SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_secs_f64()
-    };
+        return None;
+    }
+    let local = || DateTime::<Utc>::from(SystemTime::now());
     let before = local();
-    let text = value(conn, expression).ok()?;
-    let ahead = text.parse::<f64>().ok()? - f64::midpoint(before, local());
-    let direction = if ahead < 0.0 { "behind" } else { "ahead of" };
+    let theirs = clock::now(conn).ok()?;
+    let ahead = theirs - (before + (local() - before) / 2);
+    let direction = if ahead < TimeDelta::zero() {
+        "behind"
+    } else {
+        "ahead of"
+    };
+    let difference = ahead.abs().to_std().unwrap_or_default();
     let text = format!(
         "that of the database is {:.3} s {direction} that of this machine",
-        ahead.abs()
+        difference.as_secs_f64()
     );
-    Some(if ahead.abs() < CLOCKS {
+    Some(if difference < CLOCKS {
         found(Good, "clock", text)
     } else {
         let text = format!(

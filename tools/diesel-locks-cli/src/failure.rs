@@ -20,8 +20,8 @@ Exit codes:
   76   `run`: the lease was lost while the command ran
   126  `run`: the command can't be executed
   127  `run`: there is no such command
-Otherwise `run` exits with the code of the command, or 128 + n if the signal n ended the command
-or the wait for a slot.";
+Otherwise `run` exits with the code of the command, or 128 + n if the signal n ended the command,
+the wait for a slot, or `watch`.";
 
 /// The code of `run` when the lease was lost while the command ran.
 pub(crate) const LEASE_LOST: u8 = 76;

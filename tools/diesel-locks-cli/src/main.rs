@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod clock;
 mod database;
 mod doctor;
 mod failure;
@@ -10,6 +11,7 @@ mod migrations;
 mod operate;
 mod output;
 mod run;
+mod watch;
 
 use clap::{CommandFactory, Parser};
 use serde_json::json;
@@ -63,6 +65,7 @@ fn perform(arguments: Arguments) -> Result<u8, Failure> {
         }
         Task::Doctor => doctor::doctor(&database()?)?,
         Task::List(options) => list::list(&mut database()?.open()?, &options)?,
+        Task::Watch(options) => return watch::watch(&database()?, options, arguments.json),
         Task::Release(grant) => operate::release(&mut database()?.open()?, &grant)?,
         Task::ReleaseAll { semaphore } => {
             operate::release_all(&mut database()?.open()?, &semaphore)?

@@ -23,7 +23,7 @@ type Setting = (
     &'static str,
 );
 
-const POSTGRES: [Setting; 5] = [
+const POSTGRES: [Setting; 7] = [
     (
         "default_transaction_isolation",
         "current_setting('default_transaction_isolation')",
@@ -36,14 +36,14 @@ const POSTGRES: [Setting; 5] = [
         "current_setting('lock_timeout')",
         "0",
         Warning,
-        "it ends waits for object locks that have no limit of their own, and `migrate`",
+        "it ends waits for object locks that have no limit of their own, and `migrate`: set it to 0 for this user",
     ),
     (
         "statement_timeout",
         "current_setting('statement_timeout')",
         "0",
         Warning,
-        "it ends waits for object locks that have no limit of their own, and `migrate`",
+        "it ends waits for object locks that have no limit of their own, and `migrate`: set it to 0 for this user",
     ),
     (
         "idle_in_transaction_session_timeout",
@@ -57,11 +57,30 @@ const POSTGRES: [Setting; 5] = [
         "CASE current_setting('synchronous_commit') WHEN 'off' THEN 'off' ELSE 'not off' END",
         "not off",
         Warning,
-        "a crash of the server may lose the last grants: slots may be granted twice",
+        "a crash of the server may lose the last grants: slots may be granted twice: set it to on",
+    ),
+    (
+        "functions",
+        "COALESCE((SELECT string_agg(CAST(proname AS TEXT), ', ' ORDER BY proname) FROM pg_proc \
+         WHERE proname LIKE 'diesel\\_locks\\_%' AND pg_function_is_visible(oid) \
+         AND NOT has_function_privilege(oid, 'EXECUTE')), 'EXECUTE on all of them')",
+        "EXECUTE on all of them",
+        Problem,
+        "this user lacks EXECUTE: docs/privileges.md has the GRANTs",
+    ),
+    (
+        "row-level security",
+        "COALESCE((SELECT string_agg(CAST(relname AS TEXT), ', ' ORDER BY relname) FROM pg_class \
+         WHERE relname LIKE 'diesel\\_locks\\_%' AND relkind = 'r' AND pg_table_is_visible(oid) \
+         AND row_security_active(oid) AND NOT EXISTS (SELECT FROM pg_policy, unnest(polroles) AS it (role) \
+         WHERE polrelid = pg_class.oid AND (role = 0 OR pg_has_role(role, 'USAGE')))), 'has a policy, or is off')",
+        "has a policy, or is off",
+        Problem,
+        "no policy shows this user the rows: docs/privileges.md has one",
     ),
 ];
 
-const MYSQL: [Setting; 5] = [
+const MYSQL: [Setting; 6] = [
     (
         "innodb_lock_wait_timeout",
         "CONCAT(@@innodb_lock_wait_timeout, ' s')",
@@ -96,6 +115,13 @@ const MYSQL: [Setting; 5] = [
         "an hour or less",
         Warning,
         "a client whose machine lost power keeps its locks for so long: set a shorter one",
+    ),
+    (
+        "read_only",
+        "CASE WHEN CAST(@@read_only AS CHAR) IN ('0', 'OFF') THEN 'OFF' ELSE 'ON' END",
+        "OFF",
+        Warning,
+        "most users can't lock anything on this server: connect to the primary",
     ),
 ];
 
@@ -139,7 +165,10 @@ fn isolation(conn: &mut AnyConnection) -> Finding {
         Ok("READ-COMMITTED") => found(Good, "isolation", "READ-COMMITTED"),
         Ok(level) => {
             let text = "locks in an open transaction need READ COMMITTED: begin it with run_transaction at that level";
-            found(Good, "isolation", format!("{level}: {text}"))
+            // The default of the server.
+            let is_usual = level == "REPEATABLE-READ";
+            let verdict = if is_usual { Good } else { Warning };
+            found(verdict, "isolation", format!("{level}: {text}"))
         }
         Err(error) => found(Warning, "isolation", format!("can't be read: {error}")),
     }

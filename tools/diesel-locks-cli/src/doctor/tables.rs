@@ -1,16 +1,18 @@
 //! The migrations, the privileges on the tables, and one object lock.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::migration::MigrationSource;
 use diesel::prelude::*;
 use diesel::sqlite::Sqlite;
-use diesel_locks::{Error, InspectExt, ListOptions, ObjectLockExt, migrations};
+use diesel_locks::{Error, InspectExt, ListOptions, LockRequest, ObjectLockExt, migrations};
 
 use super::{Finding, Good, Problem, Warning, found};
 use crate::database::{AnyConnection, Engine};
 use crate::failure::described;
+use crate::output::{counted, duration};
 
 diesel::table! {
     __diesel_schema_migrations (version) {
@@ -35,16 +37,15 @@ pub(super) fn findings(conn: &mut AnyConnection) -> Vec<Finding> {
         return vec![found(Problem, "tables", described(&error))];
     }
     let mut findings = vec![migrations(conn)];
-    // A lock leaves nothing behind, and fails where nothing can be locked: on a standby, with several writers.
-    let locked = conn.try_with_object_lock("diesel-locks:doctor", |_| Ok::<_, Error>(()));
-    if !matches!(locked, Err(Error::ReadOnly { .. })) {
+    if findings[0].verdict == Problem {
+        // The rest would be what is missing, called by other names.
+        return findings;
+    }
+    let (can_write, object_locks) = object_lock(conn);
+    if can_write {
         findings.push(privileges(conn));
     }
-    findings.push(match locked {
-        Ok(Some(())) => found(Good, "object locks", "one was acquired and released"),
-        Ok(None) => found(Good, "object locks", "another session holds one at present"),
-        Err(error) => found(Problem, "object locks", described(&error)),
-    });
+    findings.push(object_locks);
     findings.extend(match conn.held_object_locks(1) {
         Ok(_) => Some(found(
             Good,
@@ -55,6 +56,58 @@ pub(super) fn findings(conn: &mut AnyConnection) -> Vec<Finding> {
         Err(error) => Some(found(Warning, "list objects", described(&error))),
     });
     findings
+}
+
+/// How long another transaction may write to an SQLite file.
+const WRITER: Duration = Duration::from_secs(5);
+
+/// A lock leaves nothing behind, and fails where nothing can be locked: on a standby, with several writers. Also returns
+/// whether statements that write can be tried.
+fn object_lock(conn: &mut AnyConnection) -> (bool, Finding) {
+    const ID: &str = "diesel-locks:doctor";
+    const ACQUIRED: &str = "one was acquired and released";
+    let engine = conn.engine();
+    let finding = |verdict, text: String| found(verdict, "object locks", text);
+    // On SQLite the lock is that of the whole file.
+    let locked = if engine == Engine::Sqlite {
+        let request = LockRequest::new(ID).wait(WRITER);
+        conn.with_object_lock(request, |_| Ok::<_, Error>(()))
+            .map(Some)
+    } else {
+        conn.try_with_object_lock(ID, |_| Ok::<_, Error>(()))
+    };
+    match locked {
+        Ok(Some(())) => (true, finding(Good, ACQUIRED.to_owned())),
+        Ok(None) => {
+            let text = "another session holds one at present".to_owned();
+            (true, finding(Good, text))
+        }
+        Err(error) if engine == Engine::Sqlite && error.is_busy() => {
+            let text = format!(
+                "another connection has written for {}, and keeps all others from it: end its transaction",
+                duration(WRITER)
+            );
+            (false, finding(Problem, text))
+        }
+        Err(error @ Error::ReadOnly { .. }) => {
+            let text = match engine {
+                Engine::Postgres => {
+                    "connect to the primary, or set default_transaction_read_only to off for this user"
+                }
+                Engine::Mysql => {
+                    "connect to the primary, or set transaction_read_only (MariaDB: tx_read_only) to OFF"
+                }
+                Engine::Sqlite => {
+                    "make the file and its directory writable for this user, and open it without mode=ro"
+                }
+            };
+            (
+                false,
+                finding(Problem, format!("{}: {text}", described(&error))),
+            )
+        }
+        Err(error) => (true, finding(Problem, described(&error))),
+    }
 }
 
 fn migrations(conn: &mut AnyConnection) -> Finding {
@@ -71,10 +124,12 @@ fn migrations(conn: &mut AnyConnection) -> Finding {
             if missing == 0 {
                 return found(Good, "migrations", "all of this version have run");
             }
+            let have = if missing == 1 { "has" } else { "have" };
+            let missing = counted(missing, "migration");
             found(
                 Problem,
                 "migrations",
-                format!("{missing} have not run: run `diesel-locks migrate`"),
+                format!("{missing} {have} not run: run `diesel-locks migrate`"),
             )
         }
         Err(error) => found(

@@ -11,13 +11,15 @@ on_engines!(
     missing_tables_are_a_problem
 );
 
-fn findings(cli: &Cli, code: i32) -> Vec<(String, String, String)> {
+/// The verdict, the subject and the text of each finding.
+pub(crate) fn findings(cli: &Cli, code: i32) -> Vec<(String, String, String)> {
     let output = cli.output(&["--json", "doctor"]);
     assert_eq!(
         output.status.code(),
         Some(code),
-        "{}",
-        String::from_utf8_lossy(&output.stdout)
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
     );
     let printed: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let text = |finding: &Value, field: &str| finding[field].as_str().expect("a text").to_owned();

@@ -10,6 +10,8 @@ use program_support::database::Database;
 use program_support::testing::wait_until;
 
 use crate::cli::{Cli, on_engines};
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use crate::user::as_user;
 
 on_engines!(
     held_slots_are_listed_with_their_holders,
@@ -167,14 +169,6 @@ fn missing_tables_are_said(url: &str) {
     };
     let error = cli.refused(69, &["list"]);
     assert!(error.contains("diesel-locks migrate`"), "{error}");
-}
-
-/// The URL of another user of the same database.
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-fn as_user(url: &str, user: &str) -> String {
-    let (scheme, rest) = url.split_once("://").expect("a URL");
-    let address = rest.split_once('@').map_or(rest, |(_, address)| address);
-    format!("{scheme}://{user}:secret@{address}")
 }
 
 #[cfg(any(feature = "postgres", feature = "mysql"))]

@@ -2,6 +2,7 @@
 
 mod cli;
 mod doctor;
+mod doctor_set_ups;
 mod lists;
 mod migrations;
 mod operator;
@@ -9,3 +10,6 @@ mod run;
 mod run_faults;
 mod run_terminal;
 mod usage;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod user;
+mod watch;

@@ -1,0 +1,221 @@
+//! Settings, privileges and limits of a user of a server.
+
+use diesel::connection::SimpleConnection;
+use program_support::database::Engine;
+use program_support::on_servers;
+
+use super::{assert_found, assert_healthy, open};
+use crate::cli::Cli;
+use crate::user::{TABLES, User};
+
+on_servers!(
+    missing_privilege_is_a_problem,
+    read_only_user_is_a_problem,
+    other_isolation_is_a_warning,
+    connections_that_are_nearly_used_up_are_a_warning,
+);
+
+/// The name of a setting of transactions on MySQL or MariaDB.
+fn of_transactions(cli: &Cli, setting: &str) -> &'static str {
+    let is_old = open(cli)
+        .batch_execute(&format!("DO @@transaction_{setting}"))
+        .is_err();
+    match (setting, is_old) {
+        ("read_only", true) => "tx_read_only",
+        ("read_only", false) => "transaction_read_only",
+        (_, true) => "tx_isolation",
+        (_, false) => "transaction_isolation",
+    }
+}
+
+fn missing_privilege_is_a_problem(url: &str) {
+    let cli = Cli::new(url);
+    let mut user = User::create(&cli);
+    assert_healthy(&user.cli, "privileges");
+    let grantee = user.grantee();
+    for table in TABLES {
+        user.by_owner(&format!("REVOKE INSERT ON {table} FROM {grantee}"));
+        let lack = format!("would lack INSERT on {table} (");
+        let parts = [lack.as_str(), "docs/privileges.md has the GRANTs"];
+        assert_found(&user.cli, "problem", "privileges", &parts);
+        user.by_owner(&format!("GRANT INSERT ON {table} TO {grantee}"));
+        assert_healthy(&user.cli, "privileges");
+    }
+}
+
+fn read_only_user_is_a_problem(url: &str) {
+    let cli = Cli::new(url);
+    let mut user = User::create(&cli);
+    assert_healthy(&user.cli, "object locks");
+    let (setting, value, remedy) = match open(&cli).engine() {
+        Engine::Postgres => (
+            "default_transaction_read_only",
+            "on",
+            "set default_transaction_read_only to off",
+        ),
+        _ => (
+            of_transactions(&cli, "read_only"),
+            "1",
+            "set transaction_read_only (MariaDB: tx_read_only) to OFF",
+        ),
+    };
+    user.set(setting, value);
+    let parts = ["read-only", "connect to the primary", remedy];
+    assert_found(&user.cli, "problem", "object locks", &parts);
+}
+
+fn other_isolation_is_a_warning(url: &str) {
+    let cli = Cli::new(url);
+    let mut user = User::create(&cli);
+    let (subject, setting) = match open(&cli).engine() {
+        Engine::Postgres => {
+            let setting = "default_transaction_isolation";
+            (setting, setting)
+        }
+        _ => ("isolation", of_transactions(&cli, "isolation")),
+    };
+    assert_healthy(&user.cli, subject);
+    user.set(setting, "\"SERIALIZABLE\"");
+    let parts = ["begin it with run_transaction at that level"];
+    assert_found(&user.cli, "warning", subject, &parts);
+}
+
+fn connections_that_are_nearly_used_up_are_a_warning(url: &str) {
+    let cli = Cli::new(url);
+    let mut user = User::create(&cli);
+    let (grantee, is_postgres) = (user.grantee(), open(&cli).engine() == Engine::Postgres);
+    let (limit, remedy) = if is_postgres {
+        (
+            format!("ALTER ROLE {grantee} CONNECTION LIMIT 5"),
+            "ALTER ROLE .. CONNECTION LIMIT",
+        )
+    } else {
+        (
+            format!("ALTER USER {grantee} WITH MAX_USER_CONNECTIONS 5"),
+            "ALTER USER .. WITH MAX_USER_CONNECTIONS",
+        )
+    };
+    user.by_owner(&limit);
+    let others: Vec<_> = (0..2).map(|_| open(&user.cli)).collect();
+    assert_healthy(&user.cli, "connections");
+    let last = open(&user.cli);
+    let parts = [
+        "4 of the 5 that this user may have are used",
+        "make the pools smaller",
+        remedy,
+    ];
+    assert_found(&user.cli, "warning", "connections", &parts);
+    drop((others, last));
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn settings_of_a_role_are_found() {
+    let own =
+        program_support::testing::OwnDatabase::<diesel::PgConnection>::create("PG_DATABASE_URL");
+    let cli = Cli::new(&own.url);
+    let mut user = User::create(&cli);
+    user.set("idle_in_transaction_session_timeout", "'5min'");
+    assert_healthy(&user.cli, "idle_in_transaction_session_timeout");
+    for (setting, value, parts) in [
+        ("lock_timeout", "'2s'", ["2s: it ends waits", "set it to 0"]),
+        (
+            "statement_timeout",
+            "'3s'",
+            ["3s: it ends waits", "set it to 0"],
+        ),
+        (
+            "idle_in_transaction_session_timeout",
+            "0",
+            ["a transaction that sleeps keeps its locks", "set a limit"],
+        ),
+        (
+            "synchronous_commit",
+            "off",
+            ["slots may be granted twice", "set it to on"],
+        ),
+    ] {
+        user.set("idle_in_transaction_session_timeout", "'5min'");
+        assert_healthy(&user.cli, setting);
+        user.set(setting, value);
+        assert_found(&user.cli, "warning", setting, &parts);
+    }
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn what_postgres_hides_from_a_role_is_a_problem() {
+    let own =
+        program_support::testing::OwnDatabase::<diesel::PgConnection>::create("PG_DATABASE_URL");
+    let cli = Cli::new(&own.url);
+    let mut user = User::create(&cli);
+    let guide = "docs/privileges.md has";
+
+    // The lock that `doctor` acquires does not call this function.
+    let function = "ON FUNCTION diesel_locks_acquire_slot";
+    assert_healthy(&user.cli, "functions");
+    user.by_owner(&format!("REVOKE EXECUTE {function} FROM PUBLIC"));
+    let parts = ["diesel_locks_acquire_slot: this user lacks EXECUTE", guide];
+    assert_found(&user.cli, "problem", "functions", &parts);
+    user.by_owner(&format!("GRANT EXECUTE {function} TO {}", user.grantee()));
+    assert_healthy(&user.cli, "functions");
+
+    let security = "row-level security";
+    assert_healthy(&user.cli, security);
+    user.by_owner("ALTER TABLE diesel_locks_slots ENABLE ROW LEVEL SECURITY");
+    let parts = [
+        "diesel_locks_slots: no policy shows this user the rows",
+        guide,
+    ];
+    assert_found(&user.cli, "problem", security, &parts);
+    user.by_owner("CREATE POLICY diesel_locks ON diesel_locks_slots USING (true)");
+    assert_healthy(&user.cli, security);
+
+    // Tables of another schema are found with the search_path that this user has.
+    user.by_owner("CREATE SCHEMA locks; ALTER TABLE diesel_locks_slots SET SCHEMA locks");
+    let parts = ["add their schema to the search_path", "USAGE"];
+    assert_found(&user.cli, "problem", "tables", &parts);
+    user.by_owner("ALTER TABLE locks.diesel_locks_slots SET SCHEMA public");
+    assert_healthy(&user.cli, "tables");
+}
+
+#[cfg(feature = "mysql")]
+#[test]
+fn settings_of_mysql_sessions_are_found() {
+    let own = program_support::testing::OwnDatabase::<diesel::MysqlConnection>::create(
+        "MYSQL_DATABASE_URL",
+    );
+    let cli = Cli::new(&own.url);
+    let mut user = User::create(&cli);
+    for (setting, good, bad, verdict, parts) in [
+        (
+            "autocommit",
+            "1",
+            "0",
+            "problem",
+            ["leases are refused", "set it to ON"],
+        ),
+        (
+            "completion_type",
+            "\"NO_CHAIN\"",
+            "\"CHAIN\"",
+            "problem",
+            [
+                "transactions are refused after a COMMIT",
+                "set it to NO_CHAIN",
+            ],
+        ),
+        (
+            "wait_timeout",
+            "CAST(600 AS UNSIGNED)",
+            "CAST(28800 AS UNSIGNED)",
+            "warning",
+            ["keeps its locks for so long", "set a shorter one"],
+        ),
+    ] {
+        user.set(setting, good);
+        assert_healthy(&user.cli, setting);
+        user.set(setting, bad);
+        assert_found(&user.cli, verdict, setting, &parts);
+    }
+}
