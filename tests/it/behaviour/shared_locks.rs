@@ -10,7 +10,7 @@ use diesel_locks::{Error, IsolationLevel, Retention};
 use super::exclusion::begin_for_locks;
 use super::pool_waits::{WAIT, locks};
 use crate::support::Backend;
-use crate::support::threads::{LONG, Holder, begin, commit, result_of, roll_back, spawn, until};
+use crate::support::threads::{Holder, LONG, begin, commit, result_of, roll_back, spawn, until};
 
 const ID: &str = "Folder:1";
 
