@@ -206,16 +206,16 @@ pub(crate) fn request_that_keeps_permits_does_not_wait_for_the_first_of_the_queu
     let semaphore = Semaphore::new(fresh_name(), 4);
     let one = acquire::<B>(&mut conn, &semaphore);
     let (begins, begun) = channel();
-    let (send, sent) = channel::<()>();
+    let (go_on, continued) = channel::<()>();
     let first = {
         let (mut conn, semaphore) = (database.connect(), semaphore.clone());
-        let mut gate = Some((begins, sent));
+        let mut gate = Some((begins, continued));
         conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
             if let InstrumentationEvent::StartQuery { .. } = event
-                && let Some((begins, sent)) = gate.take()
+                && let Some((begins, continued)) = gate.take()
             {
                 begins.send(()).expect("it waits");
-                sent.recv().expect("it is sent in the end");
+                continued.recv().expect("the test goes on");
             }
         });
         spawn(move || {
@@ -232,7 +232,7 @@ pub(crate) fn request_that_keeps_permits_does_not_wait_for_the_first_of_the_queu
     until(|| held::<B>(&mut conn) == 5);
     let last_fence = "SELECT max(fence) FROM diesel_locks_slots";
     let fence = B::number(&mut conn, last_fence);
-    send.send(()).expect("it waits");
+    go_on.send(()).expect("it waits");
     let renewed = "SELECT count(*) FROM diesel_locks_slots WHERE expires_us - acquired_us BETWEEN 6000000 AND 60000000";
     until(|| B::number(&mut conn, renewed) == 4);
     assert_eq!(B::number(&mut conn, last_fence), fence, "no other grant");
