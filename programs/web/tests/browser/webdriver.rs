@@ -33,11 +33,12 @@ pub(crate) struct Browser {
     session: String,
 }
 
-impl Browser {
-    /// Starts the browser.
-    pub(crate) fn start() -> Self {
-        let browser = program(BROWSER.0, &BROWSER.1);
-        let mut driver = Command::new(program(DRIVER.0, &DRIVER.1))
+/// Starts the driver until it gets a port: it chooses one that is free on IPv6, and ends if that one is in use on IPv4.
+fn start_driver() -> (Child, BufReader<ChildStdout>, u16) {
+    const ATTEMPTS: usize = 20;
+    let program = program(DRIVER.0, &DRIVER.1);
+    for _ in 0..ATTEMPTS {
+        let mut driver = Command::new(&program)
             .arg("--port=0")
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -51,8 +52,20 @@ impl Browser {
             .find_map(|line| {
                 let (_, port) = line.split_once("started successfully on port ")?;
                 port.trim_end_matches('.').parse::<u16>().ok()
-            })
-            .expect("chromedriver prints its port");
+            });
+        if let Some(port) = port {
+            return (driver, output, port);
+        }
+        driver.wait().expect("it has ended");
+    }
+    panic!("chromedriver ended {ATTEMPTS} times without printing its port");
+}
+
+impl Browser {
+    /// Starts the browser.
+    pub(crate) fn start() -> Self {
+        let browser = program(BROWSER.0, &BROWSER.1);
+        let (driver, output, port) = start_driver();
         let mut started = Self {
             driver,
             _output: output,
