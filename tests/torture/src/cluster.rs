@@ -48,13 +48,13 @@ impl Cluster {
             );
             let some_are_whole = states.contains(&State::Whole);
             for (node, state) in states.into_iter().enumerate() {
-                let serves = match state {
-                    State::Silent => false,
+                let is_stuck = match state {
+                    State::Silent => true,
                     // It does not see the others, who see it.
-                    State::Alone => !some_are_whole,
-                    State::Whole => true,
+                    State::Alone => some_are_whole,
+                    State::Whole => false,
                 };
-                if serves {
+                if !is_stuck {
                     stuck_since[node] = None;
                 } else if stuck_since[node].get_or_insert(Instant::now()).elapsed()
                     > self.stuck_after()

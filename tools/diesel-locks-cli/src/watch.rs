@@ -58,7 +58,7 @@ pub(crate) fn watch(database: &Database, options: Watch, as_json: bool) -> Resul
                 emulate_default_handler(SIGTSTP).map_err(system("stop this process"))?;
                 terminal.enter().map_err(draw)?;
             }
-            // After a SIGSTOP, of which no process is told.
+            // SIGSTOP can't be handled, so the terminal is set up again when the process continues.
             Ok(Event::Signal(SIGCONT)) => terminal.enter().map_err(draw)?,
             Ok(Event::Signal(SIGWINCH) | Event::Key(_)) | Err(RecvTimeoutError::Timeout) => {}
             Ok(Event::Signal(signal)) => return Ok(code_of_signal(signal)),

@@ -19,6 +19,11 @@ use crate::support::Backend;
 use crate::support::threads::{LONG, loss_of, result_of, spawn, until};
 use crate::support::urls::fresh_name;
 
+const LAST_FENCE: &str = "SELECT max(fence) FROM diesel_locks_slots";
+
+/// The number of slots that a request has kept beyond their first leases of 5 s.
+const KEPT_LONGER: &str = "SELECT count(*) FROM diesel_locks_slots WHERE expires_us - acquired_us BETWEEN 6000000 AND 60000000";
+
 fn of_four() -> Semaphore {
     Semaphore::new("four", 4)
 }
@@ -198,7 +203,7 @@ pub(crate) fn requests_for_several_permits_do_not_wait_for_each_other<B: Backend
     assert_eq!(held::<B>(&mut database.connect()), 0);
 }
 
-/// One that came before has no permit, and is the first of the queue when its first statement ends, which is delayed.
+/// Another request came before. The test delays its first statement, so that it becomes the first of the queue without a permit.
 pub(crate) fn request_that_keeps_permits_does_not_wait_for_the_first_of_the_queue<B: Backend>() {
     let database = Arc::new(B::new());
     let mut conn = database.connect();
@@ -230,12 +235,10 @@ pub(crate) fn request_that_keeps_permits_does_not_wait_for_the_first_of_the_queu
     };
     // Those that are free, and the turn.
     until(|| held::<B>(&mut conn) == 5);
-    let last_fence = "SELECT max(fence) FROM diesel_locks_slots";
-    let fence = B::number(&mut conn, last_fence);
+    let fence = B::number(&mut conn, LAST_FENCE);
     go_on.send(()).expect("it waits");
-    let renewed = "SELECT count(*) FROM diesel_locks_slots WHERE expires_us - acquired_us BETWEEN 6000000 AND 60000000";
-    until(|| B::number(&mut conn, renewed) == 4);
-    assert_eq!(B::number(&mut conn, last_fence), fence, "no other grant");
+    until(|| B::number(&mut conn, KEPT_LONGER) == 4);
+    assert_eq!(B::number(&mut conn, LAST_FENCE), fence, "no other grant");
     conn.release_slot(one).expect("held");
     result_of(&second).expect("granted");
     result_of(&first).expect("granted");
@@ -293,11 +296,9 @@ pub(crate) fn request_that_ends_leaves_no_permit_held<B: Backend>() {
         spawn(move || conn.acquire_slot(&semaphore, hour_of(3), LONG))
     };
     until(|| held::<B>(&mut conn) == 5);
-    let rows = "SELECT max(fence) FROM diesel_locks_slots";
-    let fence = B::number(&mut conn, rows);
-    let kept = "SELECT count(*) FROM diesel_locks_slots WHERE expires_us - acquired_us BETWEEN 6000000 AND 60000000";
-    until(|| B::number(&mut conn, kept) == 3);
-    assert_eq!(B::number(&mut conn, rows), fence, "no other grant");
+    let fence = B::number(&mut conn, LAST_FENCE);
+    until(|| B::number(&mut conn, KEPT_LONGER) == 3);
+    assert_eq!(B::number(&mut conn, LAST_FENCE), fence, "no other grant");
     let mut parts = first.split();
     conn.release_slot(parts.remove(0)).expect("held");
     let slot = result_of(&waiter).expect("granted");

@@ -105,6 +105,11 @@ impl Watching {
         self.terminal.write_all(keys).expect("written");
     }
 
+    fn quit(mut self) {
+        self.press(b"q");
+        self.assert_restored(0);
+    }
+
     /// Waits for its end with this exit code, and for the terminal to be as before.
     fn assert_restored(mut self, code: i32) {
         let status = self.child.wait().expect("it ends");
@@ -155,7 +160,7 @@ fn slot_appears_and_disappears(url: &str) {
 fn last_picture_stays_until_the_database_answers_again(url: &str) {
     let cli = Cli::new(url);
     cli.text(&["set-permits", "jobs", "3"]);
-    let mut watch = Watching::start(&cli, 24, &["semaphores"]);
+    let watch = Watching::start(&cli, 24, &["semaphores"]);
     watch.wait_for("3       3  jobs");
     let database = Database::from_url(url).expect("a URL");
     let mut conn = AnyConnection::open(&database).expect("a connection");
@@ -168,8 +173,7 @@ fn last_picture_stays_until_the_database_answers_again(url: &str) {
     watch.wait_for_end_of("not read since");
     cli.text(&["set-permits", "jobs", "4"]);
     watch.wait_for("4       4  jobs");
-    watch.press(b"q");
-    watch.assert_restored(0);
+    watch.quit();
 }
 
 #[test]
@@ -179,7 +183,7 @@ fn picture_fits_the_window() {
     for number in 1..=20 {
         cli.text(&["set-permits", &format!("s{number:02}"), "1"]);
     }
-    let mut watch = Watching::start(&cli, 10, &["semaphores"]);
+    let watch = Watching::start(&cli, 10, &["semaphores"]);
     // Four lines before the names, and this one.
     watch.wait_for("\n15 lines not shown: ");
     let picture = watch.picture();
@@ -190,8 +194,7 @@ fn picture_fits_the_window() {
     assert_eq!(picture.lines().count(), 10, "{picture}");
     set_rows(&watch.end, 40);
     watch.wait_for("s20");
-    watch.press(b"q");
-    watch.assert_restored(0);
+    watch.quit();
 }
 
 #[test]
@@ -242,8 +245,7 @@ fn stopped_watch_leaves_the_terminal_until_it_continues() {
     cli.text(&["set-permits", "jobs", "3"]);
     signal(process, Signal::CONT);
     watch.wait_for("3       3  jobs");
-    watch.press(b"q");
-    watch.assert_restored(0);
+    watch.quit();
 }
 
 #[test]

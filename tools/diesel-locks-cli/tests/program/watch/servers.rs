@@ -45,20 +45,19 @@ fn session_that_has_ended_is_replaced(url: &str) {
     let cli = Cli::new(url);
     cli.text(&["set-permits", "jobs", "3"]);
     let user = User::create(&cli);
-    let mut watch = Watching::start(&user.cli, 24, &["semaphores"]);
+    let watch = Watching::start(&user.cli, 24, &["semaphores"]);
     watch.wait_for("3       3  jobs");
     end_session_of(&user, &mut open(url));
     cli.text(&["set-permits", "jobs", "4"]);
     watch.wait_for("4       4  jobs");
-    watch.press(b"q");
-    watch.assert_restored(0);
+    watch.quit();
 }
 
 fn last_picture_stays_until_the_user_may_connect_again(url: &str) {
     let cli = Cli::new(url);
     cli.text(&["set-permits", "jobs", "3"]);
     let mut user = User::create(&cli);
-    let mut watch = Watching::start(&user.cli, 24, &["semaphores"]);
+    let watch = Watching::start(&user.cli, 24, &["semaphores"]);
     watch.wait_for("3       3  jobs");
     let mut conn = open(url);
     let (alter, refuse, admit) = if conn.engine() == Engine::Postgres {
@@ -75,8 +74,7 @@ fn last_picture_stays_until_the_user_may_connect_again(url: &str) {
     user.by_owner(&format!("{alter} {grantee} {admit}"));
     watch.wait_for("4       4  jobs");
     assert!(!watch.picture().contains("not read since"));
-    watch.press(b"q");
-    watch.assert_restored(0);
+    watch.quit();
 }
 
 /// All readings of one transaction would show what the first one has read.
@@ -87,10 +85,9 @@ fn mysql_session_without_autocommit_shows_changes() {
     let cli = Cli::new(&own.url);
     let mut user = User::create(&cli);
     user.set("autocommit", "0");
-    let mut watch = Watching::start(&user.cli, 24, &["semaphores"]);
+    let watch = Watching::start(&user.cli, 24, &["semaphores"]);
     watch.wait_for("Semaphores: none");
     cli.text(&["set-permits", "jobs", "3"]);
     watch.wait_for("3       3  jobs");
-    watch.press(b"q");
-    watch.assert_restored(0);
+    watch.quit();
 }
