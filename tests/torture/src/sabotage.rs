@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use torture_history::{Task, workload_spec};
 
 use crate::cluster::Cluster;
 
@@ -67,5 +68,36 @@ impl Sabotage {
             "the sabotage {self:?} needs a cluster of {needed:?}"
         );
         Ok(())
+    }
+    /// Whether this task shows it.
+    pub(crate) fn breaks(self, task: &Task) -> bool {
+        match self {
+            Self::NoLock | Self::NoSharedLock | Self::StaleRead | Self::NoRollbackOnDrop => {
+                matches!(task, Task::Lock(_))
+            }
+            Self::NoFence => matches!(task, Task::Lease { renewed: false, .. }),
+            Self::NoRenewal => matches!(task, Task::Lease { renewed: true, .. }),
+            Self::FencePerSlot => matches!(task, Task::Lease { .. }),
+            Self::OverCapacity | Self::SlotIgnoresLeases => {
+                matches!(task, Task::Lease { .. } | Task::Slot { .. })
+            }
+            Self::PartialPermits => matches!(
+                task,
+                Task::Lease { permits: 2, .. } | Task::Slot { permits: 2, .. }
+            ),
+            Self::IgnoredLimit => match task {
+                Task::Lease { semaphore, .. } => semaphore == workload_spec::LIMITED.name,
+                task => matches!(task, Task::SetPermits { .. }),
+            },
+            Self::LeakySequence => matches!(task, Task::Pass { .. }),
+            Self::LossAsSuccess => matches!(task, Task::IgnoreFault { .. }),
+            Self::LockAfterPanic => matches!(task, Task::Panic { .. }),
+            Self::UnlockedPin => matches!(task, Task::Pinned { .. }),
+            Self::SilentGuard => matches!(task, Task::Revoked { .. }),
+            Self::FalseProgress => matches!(task, Task::Stuck { .. }),
+            Self::RepeatedTick => matches!(task, Task::Tick { .. }),
+            Self::NoHandOver => matches!(task, Task::HandOver),
+            Self::NoDetection | Self::Asynchronous => true,
+        }
     }
 }

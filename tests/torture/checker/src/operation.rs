@@ -59,6 +59,8 @@ pub(crate) struct Operation<'a> {
     pub(crate) began: Moment,
     /// Whether requests of its `LockPool` waited without a connection when it began.
     pub(crate) queued: bool,
+    /// When it had the connection on which it waits.
+    pub(crate) connected: Option<Moment>,
     /// Once for each attempt that got so far.
     pub(crate) entered: Vec<Entered>,
     /// The number that its last attempt has drawn.
@@ -132,6 +134,11 @@ impl Operation<'_> {
             .then(|| (from, until.unwrap_or(from).max(from)))
     }
 
+    /// Whether what it requests is granted on a connection that the library takes from the pool.
+    pub(crate) fn borrows_connection(&self) -> bool {
+        self.client.is_lock_pool() || self.task.has_guard()
+    }
+
     /// Whether its future was dropped.
     pub(crate) fn is_dropped(&self) -> bool {
         let failed = |outcome: &Outcome| match outcome {
@@ -191,11 +198,17 @@ impl Operation<'_> {
             );
         }
         let mut last = self.began;
+        let connected = self.connected.into_iter();
         let entered = self.entered.iter().map(|entered| entered.at);
         let renewed = self.renewed.iter().map(|renewed| renewed.at);
         let released = self.released.iter().map(|released| released.at);
         let ends = self.end.iter().map(|end| end.at);
-        for at in entered.chain(renewed).chain(released).chain(ends) {
+        for at in connected
+            .chain(entered)
+            .chain(renewed)
+            .chain(released)
+            .chain(ends)
+        {
             ensure!(at >= last, "its records are not in the order of time");
             last = at;
         }

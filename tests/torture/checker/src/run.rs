@@ -227,6 +227,10 @@ impl<'a> Reading<'a> {
                 self.open(*op)?.entered.push(Entered { slot, at });
                 at
             }
+            Record::Connected { op, at } => {
+                self.open(*op)?.connected = Some(*at);
+                *at
+            }
             Record::Drew { op, number, at } => {
                 self.open(*op)?.drawn = Some(*number);
                 *at
@@ -250,15 +254,14 @@ impl<'a> Reading<'a> {
                 release,
                 at,
             } => {
-                let (is_held, at) = (*is_held, *at);
                 let released = Released {
-                    is_held,
+                    is_held: *is_held,
                     release,
-                    at,
+                    at: *at,
                 };
                 let before = self.open(*op)?.released.replace(released);
                 ensure!(before.is_none(), "the slot was given back before");
-                at
+                *at
             }
             Record::Guard { op, event, at } => {
                 self.open(*op)?.guard.push((*event, *at));
@@ -275,9 +278,8 @@ impl<'a> Reading<'a> {
                 *at
             }
             Record::Requested { op, refused, at } => {
-                let (refused, at) = (*refused, *at);
-                self.open(*op)?.requested(refused, at);
-                at
+                self.open(*op)?.requested(*refused, *at);
+                *at
             }
             Record::Ended {
                 op,
@@ -285,16 +287,15 @@ impl<'a> Reading<'a> {
                 held_until,
                 at,
             } => {
-                let (held_until, at) = (*held_until, *at);
                 let operation = self.open(*op)?;
                 operation.end = Some(End {
                     outcome,
-                    held_until,
-                    at,
+                    held_until: *held_until,
+                    at: *at,
                 });
                 let thread = operation.thread;
                 self.busy.remove(&thread);
-                at
+                *at
             }
             Record::Stopped { at } => {
                 self.process.stopped = true;
@@ -333,6 +334,7 @@ impl<'a> Reading<'a> {
             task,
             began,
             queued: false,
+            connected: None,
             drawn: None,
             entered: Vec::new(),
             renewed: Vec::new(),

@@ -13,9 +13,8 @@ use crate::{Evidence, Limits, Violation};
 
 /// Databases count in whole milliseconds.
 const STEP: Duration = Duration::from_millis(1);
-/// How much later a wait may end in calm time: before it the pool may take so long for a connection. In calm time it
-/// has one, so that most of this is for a machine of few processors, which has other threads to run.
-const SLACK: Duration = workload_spec::POOL_TIMEOUT;
+/// How much later a wait may end in calm time: a machine of few processors has other threads to run.
+const SLACK: Duration = Duration::from_secs(5);
 
 /// For how long after a fault a wait may end late.
 fn disturbs(kind: FaultKind) -> Option<Duration> {
@@ -46,7 +45,14 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, finding
         let Some(waited) = Waited::of(operation) else {
             continue;
         };
-        let (limit, began, until) = (waited.limit, operation.began, waited.until);
+        // No limit of a wait is one for the connection, which the pool gives within a time-out of its own.
+        let began = operation.connected.unwrap_or(operation.began);
+        let slack = if operation.borrows_connection() {
+            SLACK + workload_spec::POOL_TIMEOUT
+        } else {
+            SLACK
+        };
+        let (limit, until) = (waited.limit, waited.until);
         let took = until.since(began);
         if waited.timed_out && took + STEP < limit && !jumps.overlaps(began, until) {
             findings.add(Violation::EarlyTimeouts, || {
@@ -65,7 +71,7 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, finding
         };
         let is_excused = fault_windows.overlaps(operation.worker, began, until);
         judged += usize::from(!is_excused);
-        if took > limit + SLACK && !is_excused {
+        if took > limit + slack && !is_excused {
             findings.add(Violation::LateTimeouts, || {
                 let operation = run.describe_operation(operation);
                 format!("{operation} was to wait for {limit:?} at most, and waited for {took:?}")

@@ -94,6 +94,13 @@ pub enum Record {
         /// When.
         at: Moment,
     },
+    /// The pool has given it the connection on which it asks for something that it may wait for.
+    Connected {
+        /// Which operation.
+        op: Op,
+        /// When.
+        at: Moment,
+    },
     /// It holds what it asked for: after the answer. Again with each attempt of a transaction that is retried.
     Entered {
         /// Which operation.

@@ -73,12 +73,14 @@ enum LeasedSlot {
 impl LeasedSlot {
     fn acquire<C: Store>(
         context: &WorkerContext<C>,
+        operation: &Operation,
         semaphore: &Semaphore,
         lease: LeaseOptions,
         wait_limit: WaitLimit,
     ) -> Result<Option<Self>, Failure> {
         if context.job.sabotage == Some(Sabotage::NoRenewal) {
-            return Ok(acquired(context, semaphore, lease, wait_limit)?.map(Self::Unguarded));
+            let slot = acquired(context, operation, semaphore, lease, wait_limit)?;
+            return Ok(slot.map(Self::Unguarded));
         }
         let guard = if wait_limit == WaitLimit::No {
             context.renewer.try_acquire(semaphore, &lease)
@@ -126,7 +128,8 @@ pub(crate) fn with_guard<C: Store>(
 ) -> Result<Outcome, Failure> {
     let semaphore = semaphore(context, name);
     let lease = lease_of(context, lease_ms, permits);
-    let Some(leased_slot) = LeasedSlot::acquire(context, &semaphore, lease, wait_limit)? else {
+    let leased_slot = LeasedSlot::acquire(context, operation, &semaphore, lease, wait_limit)?;
+    let Some(leased_slot) = leased_slot else {
         return Ok(Outcome::Refused);
     };
     operation.entered(Some(held(context, leased_slot.slot())))?;
@@ -154,7 +157,7 @@ pub(crate) fn without_guard<C: Store>(
 ) -> Result<Outcome, Failure> {
     let semaphore = semaphore(context, name);
     let lease = lease_of(context, lease_ms, permits);
-    let Some(mut slot) = acquired(context, &semaphore, lease, wait_limit)? else {
+    let Some(mut slot) = acquired(context, operation, &semaphore, lease, wait_limit)? else {
         return Ok(Outcome::Refused);
     };
     operation.entered(Some(held(context, &slot)))?;
@@ -221,7 +224,7 @@ pub(crate) fn pinned<C: Store>(
     let semaphore = Semaphore::new(workload_spec::PINNED.name, workload_spec::PINNED.permits);
     let lease = lease(context, lease_ms);
     let wait_limit = WaitLimit::AtMost(workload_spec::SLOT_WAIT_MS);
-    let Some(slot) = acquired(context, &semaphore, lease, wait_limit)? else {
+    let Some(slot) = acquired(context, operation, &semaphore, lease, wait_limit)? else {
         return Ok(Outcome::Refused);
     };
     operation.entered(Some(held(context, &slot)))?;
@@ -263,11 +266,13 @@ pub(crate) fn pinned<C: Store>(
 
 fn acquired<C: Store>(
     context: &WorkerContext<C>,
+    operation: &Operation,
     semaphore: &Semaphore,
     lease: LeaseOptions,
     wait_limit: WaitLimit,
 ) -> Result<Option<Slot>, Failure> {
     let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
+    operation.connected()?;
     let slot = if wait_limit == WaitLimit::No {
         conn.try_acquire_slot(semaphore, lease)
     } else {

@@ -100,6 +100,7 @@ pub(crate) fn count_up<C: Store>(
         return Ok(done_or_refused(operation));
     }
     let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
+    operation.connected()?;
     let conn = &mut *conn;
     let result = match context.job.sabotage {
         // Each statement by itself: SQLite would not let two transactions do that. One that finds a change would be there in part.

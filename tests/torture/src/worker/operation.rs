@@ -43,6 +43,12 @@ impl Operation {
         self.history.write(&Record::Queued { op, at })
     }
 
+    /// It has the connection on which it waits.
+    pub(crate) fn connected(&self) -> Result<(), Failure> {
+        let (op, at) = (self.op, Moment::now());
+        self.history.write(&Record::Connected { op, at })
+    }
+
     /// It has drawn this number.
     pub(crate) fn drew(&self, number: i64) -> Result<(), Failure> {
         let (op, at) = (self.op, Moment::now());

@@ -31,6 +31,7 @@ pub(crate) fn use_slot<C: Store>(
     let gate = workload_spec::HELD_BY_TRANSACTIONS;
     let semaphore = held_by_transactions(context);
     let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
+    operation.connected()?;
     let conn = &mut *conn;
     let mut section = |conn: &mut C| -> Result<(), Failure> {
         operation.entered(None)?;

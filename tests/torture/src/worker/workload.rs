@@ -13,6 +13,7 @@ use torture_history::{
 use crate::cluster::Cluster;
 use crate::engine::Engine;
 use crate::job::Job;
+use crate::sabotage::Sabotage;
 
 /// Its lease is as long as that of others that are renewed.
 const TICK: Task = Task::Tick {
@@ -24,6 +25,7 @@ pub(crate) struct Workload {
     rng: StdRng,
     engine: Engine,
     cluster: Option<Cluster>,
+    sabotage: Option<Sabotage>,
 }
 
 impl Workload {
@@ -34,6 +36,7 @@ impl Workload {
             rng: StdRng::seed_from_u64(seed),
             engine: job.engine,
             cluster: job.cluster,
+            sabotage: job.sabotage,
         }
     }
 
@@ -68,8 +71,30 @@ impl Workload {
         Duration::from_nanos(nanoseconds)
     }
 
+    /// A drawn task. Half of those of a sabotaged run are tasks that it breaks, so that a short run finds it, also on a busy
+    /// machine.
+    fn drawn(&mut self, draw: impl Fn(&mut Self) -> Task) -> Task {
+        let mut task = draw(self);
+        if let Some(sabotage) = self.sabotage
+            && self.percent(50)
+        {
+            // Not all can be drawn for each kind of connection.
+            for _ in 0..100 {
+                if sabotage.breaks(&task) {
+                    break;
+                }
+                task = draw(self);
+            }
+        }
+        task
+    }
+
     /// A task for an asynchronous connection.
     pub(crate) fn async_task(&mut self) -> Task {
+        self.drawn(Self::any_async_task)
+    }
+
+    fn any_async_task(&mut self) -> Task {
         match self.rng.random_range(0..100) {
             0..50 => self.lock(),
             50..70 => self.slot(),
@@ -83,6 +108,10 @@ impl Workload {
 
     /// A task for a lock pool.
     pub(crate) fn lock_pool_task(&mut self) -> Task {
+        self.drawn(Self::any_lock_pool_task)
+    }
+
+    fn any_lock_pool_task(&mut self) -> Task {
         if self.percent(30) {
             return self.slot();
         }
@@ -104,7 +133,7 @@ impl Workload {
         if self.percent(5) {
             (Client::R2d2LockPool, self.lock_of_pool())
         } else {
-            (Client::R2d2, self.task())
+            (Client::R2d2, self.drawn(Self::task))
         }
     }
 

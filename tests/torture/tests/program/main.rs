@@ -172,11 +172,11 @@ fn is_found(variable: Option<&str>, sabotage: &str, kinds: &[&str]) {
 /// As [`is_found`], with these faults.
 fn is_found_with(variable: Option<&str>, faults: &str, sabotage: &str, kinds: &[&str]) {
     let expected: BTreeSet<String> = kinds.iter().map(ToString::to_string).collect();
-    let mut found = BTreeSet::new();
+    let mut runs = Vec::new();
     for seconds in [3, 6, 12, 24, 48, 48] {
         let options = ["--faults", faults, "--sabotage", sabotage];
         let (line, success) = run(variable, seconds, &options);
-        found = line.found().into_iter().map(ToOwned::to_owned).collect();
+        let found: BTreeSet<String> = line.found().into_iter().map(ToOwned::to_owned).collect();
         let mut others = found.difference(&expected);
         assert!(
             others.all(|kind| OF_TIME.contains(&kind.as_str()) || line.is_of_a_slow_pool(kind)),
@@ -196,8 +196,9 @@ fn is_found_with(variable: Option<&str>, faults: &str, sabotage: &str, kinds: &[
         if found == expected {
             return;
         }
+        runs.push((seconds, line.number("operations"), found));
     }
-    panic!("{sabotage}: the longest run found {found:?}");
+    panic!("{sabotage}: runs of so many seconds, their operations, and what they found: {runs:?}");
 }
 
 /// A run with these faults, each of which takes place, finds nothing. A run in which one did not is followed by a

@@ -116,6 +116,7 @@ impl<C: Store> Attempt<C> {
             return attempted.map_err(classify_in_lock_pool);
         }
         let mut conn = take(&*self.connections).await?;
+        self.operation.connected()?;
         self.attempt(&mut conn).await
     }
 
@@ -127,6 +128,7 @@ impl<C: Store> Attempt<C> {
             };
         }
         let mut conn = take(&*self.connections).await?;
+        self.operation.connected()?;
         if let Ok(attempted) = timeout(after, self.attempt(&mut conn)).await {
             return attempted;
         }

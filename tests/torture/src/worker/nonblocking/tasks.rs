@@ -147,8 +147,8 @@ async fn transaction<A: AsyncStore>(
     let counted = async {
         conn.lock_object(lock).await?;
         counting.count(conn).await?;
-        // Most futures are to be dropped here, outside of a method of diesel-locks.
-        sleep(counting.plan.pause * 4).await;
+        // Most futures are to be dropped here, outside of a method of diesel-locks, also where the statements before take long.
+        sleep(counting.plan.pause * 50).await;
         Ok::<_, Failure>(())
     };
     if let Err(failure) = counted.await {
