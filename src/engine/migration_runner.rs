@@ -130,14 +130,14 @@ pub(crate) fn not_privileged(privilege: RequiredPrivilege, error: Error) -> Erro
 
 type Versions = SqlLiteral<Text>;
 
-/// The versions in the table.
+/// The versions in the table. With a limit in place of MySQL's `sql_select_limit`.
 async fn versions<DB>(conn: &mut impl Link<Db = DB>, table: &str) -> QueryResult<Vec<String>>
 where
     DB: Dialect + QueryMetadata<Text>,
     Versions: QueryFragment<DB>,
     String: FromSqlRow<Text, DB>,
 {
-    let versions: Versions = sql(&format!("SELECT version FROM {table}"));
+    let versions: Versions = sql(&format!("SELECT version FROM {table} LIMIT 1000000"));
     conn.load(versions).await
 }
 
@@ -235,9 +235,9 @@ impl Records {
 /// migrations: `run_migrations` creates it when it is needed.
 const BEGUN: &str = "__diesel_locks_begun_migrations";
 
-/// Creates that table. Deletes what a process has left that ended after the record of its migration.
-const PREPARE_BEGUN: &str = "CREATE TABLE IF NOT EXISTS __diesel_locks_begun_migrations (version VARCHAR(50) PRIMARY KEY NOT NULL); \
-     DELETE FROM __diesel_locks_begun_migrations WHERE version IN (SELECT version FROM __diesel_schema_migrations)";
+/// The storage engine is a comment on PostgreSQL and SQLite.
+const CREATE_BEGUN: &str = "CREATE TABLE IF NOT EXISTS __diesel_locks_begun_migrations \
+     (version VARCHAR(50) PRIMARY KEY NOT NULL) /*! ENGINE = InnoDB */";
 
 const INSERT_RECORD: &str = "INSERT INTO __diesel_schema_migrations (version) VALUES (";
 const INSERT_BEGUN: &str = "INSERT INTO __diesel_locks_begun_migrations (version) VALUES (";
@@ -352,11 +352,18 @@ where
             DB::lock_migration(self.0).await?
         };
         if migration.may_leave_part::<DB>() {
-            run_part(self.0, &migration.name, PREPARE_BEGUN).await?;
+            run_part(self.0, &migration.name, CREATE_BEGUN).await?;
         }
         DB::begin_migration(self.0).await?;
         let begun = self.begin(migration).await;
-        let Some(before) = link::end(self.0, begun).await? else {
+        let begun = link::end(self.0, begun).await;
+        if matches!(begun, Err(Error::Migration(_))) && migration.is_one_statement::<DB>() {
+            // Otherwise the next attempt reports it as interrupted, and repeats nothing that is unsafe: also after a lost connection.
+            if let Err(error) = self.forget(migration).await {
+                tracing::warn!(%error, migration = migration.name, "the failed migration is marked as interrupted");
+            }
+        }
+        let Some(before) = begun? else {
             return Ok(false);
         };
         if migration.in_transaction {
@@ -382,12 +389,18 @@ where
     /// recorded.
     async fn begin(&mut self, migration: &SqlMigration) -> Result<Option<bool>, Error> {
         let version = &migration.version;
-        if versions(self.0, RECORDS).await?.contains(version) {
+        let recorded = versions(self.0, RECORDS).await?;
+        if recorded.contains(version) {
             return Ok(None);
         }
         let mut before = false;
         if migration.may_leave_part::<DB>() {
-            before = versions(self.0, BEGUN).await?.contains(version);
+            let begun = versions(self.0, BEGUN).await?;
+            // Of processes that ended after the record. Not by one statement: the collations of the tables may differ.
+            for ended in begun.iter().filter(|begun| recorded.contains(begun)) {
+                self.0.execute(Change(DELETE_BEGUN, ended)).await?;
+            }
+            before = begun.contains(version);
             if before && migration.in_transaction {
                 return Err(migration.interrupted(None));
             }
@@ -402,6 +415,15 @@ where
             self.record(migration).await?;
         }
         Ok(Some(before))
+    }
+
+    /// Removes the mark of a migration that has left nothing.
+    async fn forget(&mut self, migration: &SqlMigration) -> Result<(), Error> {
+        DB::begin_migration(self.0).await?;
+        let change = Change(DELETE_BEGUN, &migration.version);
+        let deleted = self.0.execute(change).await;
+        link::end(self.0, deleted).await?;
+        Ok(())
     }
 
     async fn send(&mut self, migration: &SqlMigration) -> QueryResult<()> {
@@ -424,6 +446,12 @@ where
 impl SqlMigration {
     fn may_leave_part<DB: Dialect>(&self) -> bool {
         DB::COMMITS_DDL || !self.in_transaction
+    }
+
+    /// Whether it leaves nothing when it fails, but commits what is before it: a single statement of DDL is atomic.
+    fn is_one_statement<DB: Dialect>(&self) -> bool {
+        let are_several = |sql: &str| sql.trim_end().trim_end_matches(';').contains(';');
+        DB::COMMITS_DDL && matches!(&*self.batches, [sql] if !are_several(sql))
     }
 
     fn interrupted(&self, source: Option<diesel::result::Error>) -> Error {

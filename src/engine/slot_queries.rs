@@ -206,8 +206,13 @@ pub(crate) fn registered() -> _ {
         .select((slots::name, semaphores::permits.nullable()))
 }
 
+/// The first slot of a registered semaphore is retained with any number of permits: one that is paused has a row.
+pub(crate) fn last_registered(permits: Option<i32>) -> i32 {
+    permits.map_or(0, |permits| permits.max(1))
+}
+
 #[auto_type]
-pub(crate) fn last_retained<'a>(name: Named<'a>, age_us: i64, permits: i32) -> _ {
+pub(crate) fn last_retained<'a>(name: Named<'a>, age_us: i64, registered: i32) -> _ {
     let now: DbNow = DbNow {};
     let ago: DbNowMinus = DbNowMinus { micros: age_us };
     slots::table
@@ -216,7 +221,7 @@ pub(crate) fn last_retained<'a>(name: Named<'a>, age_us: i64, permits: i32) -> _
             slots::expires_us
                 .gt(now)
                 .or(slots::acquired_us.gt(ago))
-                .or(slots::number.le(permits)),
+                .or(slots::number.le(registered)),
         )
         .order(slots::number.desc())
         .limit(1_i64)

@@ -11,8 +11,9 @@ use crate::engine::migration_runner::{
     self, MigrationFile, Plan, Records, Runner, SqlMigration, migration_files,
 };
 use crate::engine::mysql::MysqlEngine;
+use crate::engine::mysql::execute::MysqlError;
 use crate::engine::mysql::galera::Cluster;
-use crate::engine::mysql::sql::COMMITTED_AT_ONCE;
+use crate::engine::mysql::sql::{COMMITTED_AT_ONCE, EVERY_ROW};
 use crate::error::classify::{self, ErrorClass};
 use crate::link::raw_sql::statement;
 use crate::link::{Link, depth};
@@ -61,6 +62,11 @@ impl Dialect for Mysql {
         "diesel_locks_sequences.last bigint",
     ];
 
+    /// Not Diesel's BEGIN, which MariaDB takes for that of a block if `sql_mode` is ORACLE.
+    async fn begin_migration(conn: &mut impl Link<Db = Self>) -> Result<(), Error> {
+        MysqlEngine(conn).begin_by("START TRANSACTION").await
+    }
+
     async fn class_of_failure(
         conn: &mut impl Link<Db = Self>,
         error: &diesel::result::Error,
@@ -85,7 +91,7 @@ statement! {
         "SELECT CONVERT(CONCAT(table_name, '.', column_name, ' ', IF(character_maximum_length IS NULL, data_type, \
          CONCAT(data_type, '(', character_maximum_length, ')'))) USING utf8mb4) \
          FROM information_schema.columns WHERE table_schema = DATABASE() \
-         AND (LEFT(table_name, 13) = 'diesel_locks_' OR table_name = '__diesel_schema_migrations')"
+         AND (LEFT(table_name, 13) = 'diesel_locks_' OR table_name = '__diesel_schema_migrations')"; {EVERY_ROW}
     }
 
     PageSize {} -> BigInt,
@@ -102,12 +108,27 @@ const RELEASE_MIGRATION_LOCK: &str =
 
 impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     pub(crate) async fn run_own_migrations(&mut self) -> Result<Vec<String>, Error> {
+        let attempts = self.attempts_to_migrate().await?;
+        if attempts == 0 {
+            return Ok(Vec::new());
+        }
+        let ran = caught(async {
+            self.lock().await?;
+            let ran = self.run_pending(attempts).await;
+            self.unlock_after(ran).await
+        });
+        let ran = ran.await;
+        depth::break_if_panicked(self.0.status(), ran)
+    }
+
+    /// How many steps this crate's migrations may take: 0 if none is pending.
+    async fn attempts_to_migrate(&mut self) -> Result<i32, Error> {
         // DDL would commit it.
         self.assert_no_transaction().await?;
         // The versions of applied migrations are texts.
         self.check_client_library().await?;
         if self.plan().await?.pending.is_empty() {
-            return Ok(Vec::new());
+            return Ok(0);
         }
         let attempts = match self.find_cluster().await? {
             None => 1,
@@ -123,13 +144,7 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
                 needed: "16384 or more, which is set when the server's data directory is created",
             });
         }
-        let ran = caught(async {
-            self.lock().await?;
-            let ran = self.run_pending(attempts).await;
-            self.unlock_after(ran).await
-        });
-        let ran = ran.await;
-        depth::break_if_panicked(self.0.status(), ran)
+        Ok(attempts)
     }
 
     pub(crate) async fn run_all_migrations(
@@ -151,19 +166,34 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     }
 
     async fn run_locked(&mut self, application: &[SqlMigration]) -> Result<Vec<String>, Error> {
-        // Counts its own lock of this name.
-        let mut ran = self.run_own_migrations().await?;
+        let mut ran = match self.attempts_to_migrate().await? {
+            0 => Vec::new(),
+            attempts => self.run_pending(attempts).await?,
+        };
         ran.extend(Runner(self.0).run_all(application).await?);
         Ok(ran)
     }
 
     async fn lock(&mut self) -> Result<(), Error> {
         let seconds = i32::MAX;
-        let mut acquired = None;
-        while acquired != Some(1_i64) {
-            acquired = self.get_result(AcquireMigrationLock { seconds }).await?;
+        loop {
+            let acquired: Result<Option<i64>, MysqlError> =
+                self.get_result(AcquireMigrationLock { seconds }).await;
+            match acquired {
+                Ok(Some(1)) => return Ok(()),
+                Ok(_) => {}
+                Err(failure) => {
+                    if failure.is_interrupted() {
+                        // It may have acquired the lock.
+                        self.restore_by_text(RELEASE_MIGRATION_LOCK).await?;
+                    }
+                    // By `max_execution_time` of the session.
+                    if failure.class != ErrorClass::StatementTimeout {
+                        return Err(failure.into());
+                    }
+                }
+            }
         }
-        Ok(())
     }
 
     async fn unlock_after<T>(&mut self, work: Result<T, Error>) -> Result<T, Error> {

@@ -142,9 +142,10 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         assert_read(semaphores.iter().map(|(name, _)| name.as_bytes()))?;
         let mut purged = 0;
         for (name, permits) in semaphores {
+            let registered = slot_queries::last_registered(permits);
             loop {
                 self.begin_by(&BEGIN).await?;
-                let removed = self.delete_last(&name, age_us, permits.unwrap_or(0)).await;
+                let removed = self.delete_last(&name, age_us, registered).await;
                 match self.end_or_restart(removed).await? {
                     None => {}
                     Some(None) => self.create_fence_floor().await?,
@@ -161,14 +162,14 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         &mut self,
         name: &str,
         age_us: i64,
-        permits: i32,
+        registered: i32,
     ) -> Result<Option<usize>, MysqlError> {
         let Some(floor) = self.lock_fence_floor().await? else {
             return Ok(None);
         };
         let last = slot_queries::last_number(Named(name));
         let last = self.get_optional(last).await?;
-        let retained = slot_queries::last_retained(Named(name), age_us, permits);
+        let retained = slot_queries::last_retained(Named(name), age_us, registered);
         let retained: Option<i32> = self.get_optional(retained).await?;
         let (name, above, limit) = (name.as_bytes(), retained.unwrap_or(0), BATCH_SIZE.into());
         let free: Vec<(i32, i64)> = self.load(LockFreeAbove { name, above, limit }).await?;

@@ -288,8 +288,8 @@ impl<C: Link<Db = Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
             let semaphores: Vec<(String, Option<i32>)> = conn.load(registered()).await?;
             let mut purged = 0;
             for (name, permits) in semaphores {
-                let (name, permits) = (Named(&name), permits.unwrap_or(0));
-                let retained = slot_queries::last_retained(name, age_us, permits);
+                let (name, registered) = (Named(&name), slot_queries::last_registered(permits));
+                let retained = slot_queries::last_retained(name, age_us, registered);
                 let above = conn.get_optional(retained).await?.unwrap_or(0);
                 let last_fence = slots::table
                     .filter(slots::name.eq(name))

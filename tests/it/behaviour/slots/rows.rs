@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, InspectExt};
+use diesel_locks::{Error, InspectExt, ListOptions};
 
 use super::{acquire, one_hour, run_concurrently, slots_of};
 use crate::behaviour::exclusion::begin_for_locks;
@@ -91,7 +91,8 @@ pub(crate) fn purge_removes_what_is_free_and_old<B: Backend>() {
     conn.register_semaphores([Semaphore::new("registered", 9)])
         .expect("register");
     conn.register_semaphores([&registered]).expect("fewer now");
-    assert_eq!(slots::<B>(&mut conn), 5 + 1100 + 9);
+    conn.set_permits("paused", 0).expect("set");
+    assert_eq!(slots::<B>(&mut conn), 5 + 1100 + 9 + 1);
 
     let one_hour = Duration::from_secs(3600);
     assert_eq!(
@@ -105,6 +106,9 @@ pub(crate) fn purge_removes_what_is_free_and_old<B: Backend>() {
     assert_eq!(conn.purge_slots(Duration::ZERO).expect("purge"), 0);
     let held = conn.held_slots(&slots_of(&used)).expect("rows");
     assert_eq!(held[0].token, Some(slot.token()));
+    let paused = conn.semaphores(&ListOptions::new().name("paused"));
+    let paused = paused.expect("rows").pop().expect("still paused");
+    assert_eq!(paused.permits, Some(0));
 
     // What is gone comes back.
     for _ in 0..4 {
