@@ -158,12 +158,12 @@ fn connected(client: Client, connection_ms: u64, end: End, ms: u64) -> Vec<(Viol
     let op = builder.begin_with(client, 1, SLOT, 20_000);
     let at = at(20_000 + connection_ms);
     builder.record(1, Record::Connected { op, at });
-    match end {
-        End::TimedOut => builder.end(op, failed(ErrorKind::TimedOut), None, 20_000 + ms),
-        _ => {
-            builder.enter(op, None, 20_000 + ms);
-            builder.end(op, Outcome::RolledBack, Some(20_000 + ms), 20_000 + ms);
-        }
+    let until = 20_000 + ms;
+    if let End::Entered = end {
+        builder.enter(op, None, until);
+        builder.end(op, Outcome::RolledBack, Some(until), until);
+    } else {
+        builder.end(op, failed(ErrorKind::TimedOut), None, until);
     }
     builder.found()
 }
