@@ -96,7 +96,8 @@ fn stopped(received: &Receiver<Event>) -> Failure {
     Failure::Stopped(signal.unwrap_or_default())
 }
 
-/// Waits for the end of the command. Returns whether the lease was lost before.
+/// Waits for the end of the command, and after a signal also for that of the processes that it has left. Returns whether the
+/// lease was lost before.
 fn watch(
     child: &mut Child,
     guard: &SlotGuard,
