@@ -90,7 +90,10 @@ fn clock_difference(conn: &mut AnyConnection) -> Option<Finding> {
     }
     let local = || DateTime::<Utc>::from(SystemTime::now());
     let before = local();
-    let theirs = clock::now(conn).ok()?;
+    let theirs = match clock::now(conn) {
+        Ok(theirs) => theirs,
+        Err(error) => return Some(found(Warning, "clock", format!("can't be read: {error}"))),
+    };
     let ahead = theirs - (before + (local() - before) / 2);
     let direction = if ahead < TimeDelta::zero() {
         "behind"
