@@ -56,11 +56,17 @@ pub(super) fn findings(conn: &mut AnyConnection) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     for &(whose, used, most, raise) in limits {
-        let mut number = |expression| -> Option<i64> { value(conn, expression).ok()?.parse().ok() };
-        let (Some(used), Some(most)) = (number(used), number(most)) else {
-            let text = format!("those of {whose} can't be read");
-            findings.push(found(Warning, "connections", text));
-            continue;
+        let mut number = |expression| -> Result<i64, String> {
+            let text = value(conn, expression).map_err(|error| error.to_string())?;
+            text.parse().map_err(|_| format!("{text:?} is no number"))
+        };
+        let (used, most) = match (number(used), number(most)) {
+            (Ok(used), Ok(most)) => (used, most),
+            (Err(error), _) | (_, Err(error)) => {
+                let text = format!("those of {whose} can't be read: {error}");
+                findings.push(found(Warning, "connections", text));
+                continue;
+            }
         };
         if most <= 0 {
             continue;

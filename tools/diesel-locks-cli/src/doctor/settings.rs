@@ -23,7 +23,7 @@ type Setting = (
     &'static str,
 );
 
-const POSTGRES: [Setting; 7] = [
+const POSTGRES: [Setting; 6] = [
     (
         "default_transaction_isolation",
         "current_setting('default_transaction_isolation')",
@@ -67,16 +67,6 @@ const POSTGRES: [Setting; 7] = [
         "EXECUTE on all of them",
         Problem,
         "this user lacks EXECUTE: docs/privileges.md has the GRANTs",
-    ),
-    (
-        "row-level security",
-        "COALESCE((SELECT string_agg(CAST(relname AS TEXT), ', ' ORDER BY relname) FROM pg_class \
-         WHERE relname LIKE 'diesel\\_locks\\_%' AND relkind = 'r' AND pg_table_is_visible(oid) \
-         AND row_security_active(oid) AND NOT EXISTS (SELECT FROM pg_policy, unnest(polroles) AS it (role) \
-         WHERE polrelid = pg_class.oid AND (role = 0 OR pg_has_role(role, 'USAGE')))), 'has a policy, or is off')",
-        "has a policy, or is off",
-        Problem,
-        "no policy shows this user the rows: docs/privileges.md has one",
     ),
 ];
 

@@ -1,4 +1,4 @@
-//! The migrations, the privileges on the tables, and one object lock.
+//! The migrations, the privileges and policies on the tables, and one object lock.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use diesel::prelude::*;
 use diesel::sqlite::Sqlite;
 use diesel_locks::{Error, InspectExt, ListOptions, LockRequest, ObjectLockExt, migrations};
 
-use super::{Finding, Good, Problem, Warning, found};
+use super::{Finding, Good, Problem, Warning, found, value};
 use crate::database::{AnyConnection, Engine};
 use crate::failure::described;
 use crate::output::{counted, duration};
@@ -20,15 +20,65 @@ diesel::table! {
     }
 }
 
-/// Statements that change nothing, and need the privilege all the same.
-const STATEMENTS: [(&str, &str); 6] = [
-    ("diesel_locks_objects", "INSERT DELETE"),
-    ("diesel_locks_wanted", "INSERT DELETE"),
-    ("diesel_locks_slots", "INSERT UPDATE DELETE"),
-    ("diesel_locks_semaphores", "INSERT"),
-    ("diesel_locks_fences", "INSERT UPDATE"),
-    ("diesel_locks_sequences", "INSERT UPDATE"),
+/// A table, a column with a value that it may have, and the privileges that an application needs.
+type Needed = (&'static str, &'static str, &'static str);
+
+/// Those of docs/privileges.md.
+const POSTGRES: [Needed; 6] = [
+    ("diesel_locks_objects", "id = 'a'", "SELECT INSERT DELETE"),
+    (
+        "diesel_locks_wanted",
+        "id = 'a'",
+        "SELECT INSERT UPDATE DELETE",
+    ),
+    (
+        "diesel_locks_slots",
+        "name = 'a'",
+        "SELECT INSERT UPDATE DELETE",
+    ),
+    (
+        "diesel_locks_semaphores",
+        "name = 'a'",
+        "SELECT INSERT UPDATE",
+    ),
+    ("diesel_locks_fences", "fence = 0", "SELECT INSERT UPDATE"),
+    (
+        "diesel_locks_sequences",
+        "name = 'a'",
+        "SELECT INSERT UPDATE",
+    ),
 ];
+
+/// REPLACE deletes rows where PostgreSQL updates them.
+const MYSQL: [Needed; 6] = [
+    POSTGRES[0],
+    ("diesel_locks_wanted", "id = 'a'", "SELECT INSERT DELETE"),
+    POSTGRES[2],
+    (
+        "diesel_locks_semaphores",
+        "name = 'a'",
+        "SELECT INSERT DELETE",
+    ),
+    POSTGRES[4],
+    POSTGRES[5],
+];
+
+/// Without `diesel_locks_wanted`, and without users: what is written.
+const SQLITE: [Needed; 5] = [
+    POSTGRES[0],
+    POSTGRES[2],
+    POSTGRES[3],
+    POSTGRES[4],
+    POSTGRES[5],
+];
+
+fn needed(engine: Engine) -> &'static [Needed] {
+    match engine {
+        Engine::Postgres => &POSTGRES,
+        Engine::Mysql => &MYSQL,
+        Engine::Sqlite => &SQLITE,
+    }
+}
 
 pub(super) fn findings(conn: &mut AnyConnection) -> Vec<Finding> {
     if let Err(error) = conn.semaphores(&ListOptions::new().limit(1))
@@ -45,6 +95,9 @@ pub(super) fn findings(conn: &mut AnyConnection) -> Vec<Finding> {
     if can_write {
         findings.push(privileges(conn));
     }
+    if conn.engine() == Engine::Postgres {
+        findings.push(policies(conn));
+    }
     findings.push(object_locks);
     findings.extend(match conn.held_object_locks(1) {
         Ok(_) => Some(found(
@@ -52,7 +105,8 @@ pub(super) fn findings(conn: &mut AnyConnection) -> Vec<Finding> {
             "list objects",
             "this user may list object locks",
         )),
-        Err(Error::LocksNotShown { .. }) => None,
+        // Those of SQLite never are.
+        Err(Error::LocksNotShown { .. }) if conn.engine() == Engine::Sqlite => None,
         Err(error) => Some(found(Warning, "list objects", described(&error))),
     });
     findings
@@ -140,25 +194,28 @@ fn migrations(conn: &mut AnyConnection) -> Finding {
     }
 }
 
+/// Tries statements that change nothing, and need the privilege all the same.
 fn privileges(conn: &mut AnyConnection) -> Finding {
+    if conn.engine() == Engine::Mysql
+        // It refuses deletions without a key; those of this crate have one.
+        && let Err(error) = conn.batch_execute("SET sql_safe_updates = 0")
+    {
+        return found(Warning, "privileges", format!("can't be tried: {error}"));
+    }
     let mut missing = Vec::new();
-    for (table, privileges) in STATEMENTS {
-        // SQLite has no such table.
-        if table == "diesel_locks_wanted" && conn.engine() == Engine::Sqlite {
-            continue;
-        }
+    for &(table, column, privileges) in needed(conn.engine()) {
+        let mut is_readable = true;
         for privilege in privileges.split(' ') {
-            let column = if table == "diesel_locks_fences" {
-                "fence"
-            } else {
-                "name"
-            };
             let statement = match privilege {
+                "SELECT" => format!("SELECT * FROM {table} WHERE 1 = 0"),
+                // It would fail for the same reason.
+                "INSERT" if !is_readable => continue,
                 "INSERT" => format!("INSERT INTO {table} SELECT * FROM {table} WHERE 1 = 0"),
-                "UPDATE" => format!("UPDATE {table} SET {column} = {column} WHERE 1 = 0"),
+                "UPDATE" => format!("UPDATE {table} SET {column} WHERE 1 = 0"),
                 _ => format!("DELETE FROM {table} WHERE 1 = 0"),
             };
             if let Err(error) = conn.batch_execute(&statement) {
+                is_readable &= privilege != "SELECT";
                 missing.push(format!("{privilege} on {table} ({error})"));
             }
         }
@@ -171,4 +228,37 @@ fn privileges(conn: &mut AnyConnection) -> Finding {
         missing.join(", ")
     );
     found(Problem, "privileges", text)
+}
+
+/// PostgreSQL hides rows without an error where no policy permits a command that the user may execute.
+fn policies(conn: &mut AnyConnection) -> Finding {
+    const SUBJECT: &str = "row-level security";
+    let commands = POSTGRES.iter().flat_map(|&(table, _, privileges)| {
+        let privileges = privileges.split(' ');
+        // pg_policy has the letters of an access control list, of which INSERT is `a` (append) and UPDATE `w` (write).
+        privileges.map(move |privilege| match privilege {
+            "SELECT" => format!("('{table}', 1, 'SELECT', 'r')"),
+            "INSERT" => format!("('{table}', 2, 'INSERT', 'a')"),
+            "UPDATE" => format!("('{table}', 3, 'UPDATE', 'w')"),
+            _ => format!("('{table}', 4, 'DELETE', 'd')"),
+        })
+    });
+    let hidden = format!(
+        "COALESCE((SELECT string_agg(command || ' on ' || name, ', ' ORDER BY name, number) \
+         FROM (VALUES {}) AS it (name, number, command, letter) JOIN pg_class ON relname = name \
+         WHERE relkind = 'r' AND pg_table_is_visible(oid) AND row_security_active(oid) \
+         AND NOT EXISTS (SELECT FROM pg_policy, unnest(polroles) AS of_role \
+         WHERE polrelid = pg_class.oid AND polpermissive AND polcmd IN ('*', CAST(letter AS \"char\")) \
+         AND (of_role = 0 OR pg_has_role(of_role, 'USAGE')))), '')",
+        commands.collect::<Vec<_>>().join(", ")
+    );
+    match value(conn, &hidden).as_deref() {
+        Ok("") => found(Good, SUBJECT, "has policies, or is off"),
+        Ok(hidden) => {
+            let text =
+                format!("no policy permits this user {hidden}: docs/privileges.md has one for all");
+            found(Problem, SUBJECT, text)
+        }
+        Err(error) => found(Warning, SUBJECT, format!("can't be read: {error}")),
+    }
 }

@@ -28,19 +28,42 @@ fn of_transactions(cli: &Cli, setting: &str) -> &'static str {
     }
 }
 
+/// Of docs/privileges.md: the lines for PostgreSQL, or for MySQL and MariaDB.
+fn documented_grants(engine: Engine) -> impl Iterator<Item = &'static str> {
+    let document = include_str!("../../../../../docs/privileges.md");
+    let block = if engine == Engine::Postgres { 1 } else { 2 };
+    let block = document.split("```sql\n").nth(block).expect("a block");
+    let (block, _) = block.split_once("```").expect("an end");
+    block.lines().map(|line| line.trim_end_matches(';'))
+}
+
 fn missing_privilege_is_a_problem(url: &str) {
     let cli = Cli::new(url);
     let mut user = User::create(&cli);
-    assert_healthy(&user.cli, "privileges");
     let grantee = user.grantee();
     for table in TABLES {
-        user.by_owner(&format!("REVOKE INSERT ON {table} FROM {grantee}"));
-        let lack = format!("would lack INSERT on {table} (");
+        user.by_owner(&format!("REVOKE ALL ON {table} FROM {grantee}"));
+    }
+    let mut on_tables = Vec::new();
+    for grant in documented_grants(open(&cli).engine()) {
+        let (grant, _) = grant.split_once(" TO ").expect("a user");
+        user.by_owner(&format!("{grant} TO {grantee}"));
+        let (privileges, object) = grant.split_once(" ON ").expect("an object");
+        if TABLES.contains(&object) {
+            let privileges = privileges.strip_prefix("GRANT ").expect("a GRANT");
+            on_tables.extend(privileges.split(", ").map(|it| (it, object)));
+        }
+    }
+    // They are enough, and it finds the lack of each.
+    assert_healthy(&user.cli, "privileges");
+    for (privilege, table) in on_tables {
+        user.by_owner(&format!("REVOKE {privilege} ON {table} FROM {grantee}"));
+        let lack = format!("would lack {privilege} on {table} (");
         let parts = [lack.as_str(), "docs/privileges.md has the GRANTs"];
         assert_found(&user.cli, "problem", "privileges", &parts);
-        user.by_owner(&format!("GRANT INSERT ON {table} TO {grantee}"));
-        assert_healthy(&user.cli, "privileges");
+        user.by_owner(&format!("GRANT {privilege} ON {table} TO {grantee}"));
     }
+    assert_healthy(&user.cli, "privileges");
 }
 
 fn read_only_user_is_a_problem(url: &str) {
@@ -163,10 +186,14 @@ fn what_postgres_hides_from_a_role_is_a_problem() {
     let security = "row-level security";
     assert_healthy(&user.cli, security);
     user.by_owner("ALTER TABLE diesel_locks_slots ENABLE ROW LEVEL SECURITY");
-    let parts = [
-        "diesel_locks_slots: no policy shows this user the rows",
-        guide,
-    ];
+    let of_slots = "no policy permits this user SELECT on diesel_locks_slots, INSERT on diesel_locks_slots, \
+         UPDATE on diesel_locks_slots, DELETE on diesel_locks_slots: ";
+    assert_found(&user.cli, "problem", security, &[of_slots, guide]);
+    // A policy that restricts others permits nothing, and one for reading does not permit writing.
+    user.by_owner("CREATE POLICY other ON diesel_locks_slots AS RESTRICTIVE USING (true)");
+    assert_found(&user.cli, "problem", security, &[of_slots]);
+    user.by_owner("CREATE POLICY reading ON diesel_locks_slots FOR SELECT USING (true)");
+    let parts = ["this user INSERT on diesel_locks_slots, UPDATE on"];
     assert_found(&user.cli, "problem", security, &parts);
     user.by_owner("CREATE POLICY diesel_locks ON diesel_locks_slots USING (true)");
     assert_healthy(&user.cli, security);
@@ -218,4 +245,7 @@ fn settings_of_mysql_sessions_are_found() {
         user.set(setting, bad);
         assert_found(&user.cli, verdict, setting, &parts);
     }
+    // It refuses none of this crate's statements.
+    user.set("sql_safe_updates", "1");
+    assert_healthy(&user.cli, "privileges");
 }
