@@ -14,6 +14,8 @@
     )
 )]
 
+#[cfg(feature = "_pool")]
+pub(crate) mod activity;
 mod blocking;
 pub(crate) mod depth;
 #[cfg(feature = "_async")]

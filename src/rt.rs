@@ -4,8 +4,6 @@
 //! ready when it is polled for the first time: without a runtime, a thread or an allocation. In a task, the same wait uses
 //! tokio's timers. The waker tells which of both it is.
 
-#[cfg(feature = "_pool")]
-pub(crate) mod activity;
 pub(crate) mod alarm;
 pub(crate) mod backoff;
 pub(crate) mod permits;

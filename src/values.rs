@@ -6,6 +6,8 @@ pub(crate) mod lease;
 pub(crate) mod list_options;
 pub(crate) mod lock_request;
 pub(crate) mod object_id;
+#[cfg(feature = "_pool")]
+pub(crate) mod request_info;
 pub(crate) mod retry_policy;
 pub(crate) mod sequence;
 pub(crate) mod slot;

@@ -9,12 +9,12 @@ use uuid::Uuid;
 
 use crate::Error;
 use crate::engine::{Engine, HasEngine};
+#[cfg(all(feature = "_pool", not(feature = "_async_pool")))]
+use crate::link::activity::Activity;
 use crate::link::depth;
 use crate::link::depth::{depth, mark_broken};
 #[cfg(feature = "_async_pool")]
 pub(crate) use crate::link::nonblocking::counted;
-#[cfg(all(feature = "_pool", not(feature = "_async_pool")))]
-use crate::rt::activity::Activity;
 
 /// What a method uses: a connection of the application, to call a closure, or else its engine.
 pub(crate) trait Used: Send {

@@ -29,7 +29,7 @@ where
 {
     let mut retries = Retries::new(transaction.options.retry, false)?;
     loop {
-        match attempt(conn, &transaction, &mut retries, &mut work).await? {
+        match attempt(conn, &transaction, &mut retries, &mut work, || ()).await? {
             ControlFlow::Break(value) => return Ok(value),
             ControlFlow::Continue(pause) => rt::pause(pause).await,
         }
@@ -37,12 +37,13 @@ where
 }
 
 /// Runs the closure in a transaction once. Returns the pause before the next attempt, if there is one: with another connection
-/// after this one was lost.
+/// after this one was lost. Calls `is_begun` before the closure of a transaction without locks.
 pub(crate) async fn attempt<C, T, E, F, Via>(
     conn: &mut C,
     transaction: &TransactionRequest,
     retries: &mut Retries,
     work: &mut F,
+    is_begun: impl FnOnce(),
 ) -> Result<ControlFlow<T, Duration>, E>
 where
     C: HasEngine,
@@ -55,7 +56,7 @@ where
     outermost(&mut *engine)?;
     drop(engine);
     let ran = match &transaction.lock {
-        None => run_once(conn, options, work).await,
+        None => run_once(conn, options, work, is_begun).await,
         Some(lock) => {
             let request = Request::new(lock.clone())?;
             let ran = object_lock::run_begun(conn, &request, work).await;

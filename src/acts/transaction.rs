@@ -63,6 +63,7 @@ pub(crate) async fn run_once<C, T, E, F>(
     conn: &mut C,
     transaction: &TransactionOptions,
     work: &mut F,
+    is_begun: impl FnOnce(),
 ) -> Result<T, TransactionFailure<E>>
 where
     C: HasEngine,
@@ -75,6 +76,7 @@ where
         Ok::<_, Error>((has_changed_session, open))
     };
     let (has_changed_session, open) = begun.await?;
+    is_begun();
     let outcome = caught(async { work(&mut *conn).await }).await;
     let result = open.end(conn, outcome).await;
     if has_changed_session

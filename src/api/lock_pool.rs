@@ -15,13 +15,15 @@ use crate::acts::cancel_guard::counted;
 use crate::acts::closures::blocking;
 #[cfg(feature = "_async_pool")]
 use crate::acts::closures::{RepeatedWork, Work};
+use crate::link::activity::Activity;
 use crate::pools::object_waits::{self, ObjectWait, Shared};
 #[cfg(feature = "r2d2")]
 use crate::pools::r2d2::R2d2Pool;
 use crate::pools::slot_waits;
-use crate::rt::activity::Activity;
 use crate::rt::stop_token::StopToken;
-use crate::{Error, LockRequest, Pool, Semaphore, TransactionError, TransactionRequest, Wait};
+use crate::{
+    Error, LockRequest, Pool, RequestInfo, Semaphore, TransactionError, TransactionRequest, Wait,
+};
 #[cfg(feature = "r2d2")]
 use crate::{ObjectLockExt, SemaphoreExt};
 
@@ -140,8 +142,6 @@ use crate::{ObjectLockExt, SemaphoreExt};
 #[doc(alias("queue", "bulkhead", "waiters", "async", "bb8", "deadpool"))]
 pub struct LockPool<P> {
     shared: Arc<Shared<P>>,
-    /// The calls that wait, or whose transactions are open.
-    activity: Activity,
     stop: Option<StopToken>,
 }
 
@@ -150,7 +150,6 @@ impl<P: Pool> LockPool<P> {
     pub fn new(pool: P) -> Self {
         Self {
             shared: Arc::new(Shared::new(pool)),
-            activity: Activity::default(),
             stop: None,
         }
     }
@@ -158,7 +157,7 @@ impl<P: Pool> LockPool<P> {
 
 impl<P> LockPool<P> {
     pub(crate) fn activity(&self) -> &Activity {
-        &self.activity
+        &self.shared.activity
     }
 
     /// Returns the pool.
@@ -177,9 +176,38 @@ impl<P> LockPool<P> {
         }
     }
 
-    /// Returns how many requests of this `LockPool` and its clones wait for a lock or a slot, or make an attempt.
+    /// Returns how many of the [requests](Self::requests) wait, make an attempt, or pause before the next one.
     pub fn waiting(&self) -> usize {
-        self.shared.waiting()
+        self.shared.activity.waiting()
+    }
+
+    /// Lists the requests of this `LockPool` and its clones that have not ended, the oldest first: what each is for, whether it waits,
+    /// and for how long. Asks no database, and does not block.
+    ///
+    /// ```
+    /// # use diesel_locks::prelude::*;
+    /// # use diesel_locks::{Error, LockPool};
+    /// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
+    /// # let directory = tempfile::tempdir()?;
+    /// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
+    /// # diesel_locks::migrate(&mut pool.get()?)?;
+    /// let locks = LockPool::new(pool);
+    /// locks.with_object_lock(ObjectId::new("Account", "4711"), |_conn| {
+    ///     for request in locks.requests() {
+    ///         println!("{request}"); // the object lock "Account:4711": inside for 0 ms, made 1 ms ago
+    ///         assert!(request.inside_for.is_some());
+    ///     }
+    ///     Ok::<_, Error>(())
+    /// })?;
+    /// assert!(locks.requests().is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// A request ends when its call returns or panics, or its future is dropped. A future is a request from its first poll on. For the
+    /// requests of other processes see [`held_object_locks`](crate::InspectExt::held_object_locks).
+    #[doc(alias("waiters", "holders", "debug", "monitoring"))]
+    pub fn requests(&self) -> Vec<RequestInfo> {
+        self.shared.activity.requests()
     }
 }
 
@@ -201,9 +229,9 @@ impl<C: SemaphoreExt + ObjectLockExt + R2D2Connection + 'static> LockPool<R2d2Po
         F: FnOnce(&mut C) -> Result<T, E>,
         E: From<Error>,
     {
-        let _active = self.activity.begin();
         let wait = ObjectWait::new(&self.shared, self.stop.as_ref(), request.into())?;
-        let mut held = C::block_on(object_waits::begin(&self.shared, &wait))?;
+        let active = self.shared.activity.begin(Some(wait.subject()));
+        let mut held = C::block_on(object_waits::begin(&self.shared, &wait, &active))?;
         C::block_on(held.run(blocking(&mut Some(f))))
     }
 
@@ -223,9 +251,10 @@ impl<C: SemaphoreExt + ObjectLockExt + R2D2Connection + 'static> LockPool<R2d2Po
         F: FnOnce(&mut C) -> Result<T, E>,
         E: From<Error>,
     {
-        let _active = self.activity.begin();
         let wait = ObjectWait::without::<R2d2Pool<C>>(self.stop.as_ref(), request.into())?;
-        let Some(mut held) = C::block_on(object_waits::try_begin(&self.shared, &wait))? else {
+        let active = self.shared.activity.begin(Some(wait.subject()));
+        let Some(mut held) = C::block_on(object_waits::try_begin(&self.shared, &wait, &active))?
+        else {
             return Ok(None);
         };
         C::block_on(held.run(blocking(&mut Some(f)))).map(Some)
@@ -246,7 +275,6 @@ impl<C: SemaphoreExt + ObjectLockExt + R2D2Connection + 'static> LockPool<R2d2Po
         F: FnOnce(&mut C) -> Result<T, E>,
         E: From<Error>,
     {
-        let _active = self.activity.begin();
         let stop = self.stop.as_ref();
         let mut held = C::block_on(slot_waits::begin(
             &self.shared,
@@ -274,7 +302,6 @@ impl<C: SemaphoreExt + ObjectLockExt + R2D2Connection + 'static> LockPool<R2d2Po
         F: FnOnce(&mut C) -> Result<T, E>,
         E: From<Error>,
     {
-        let _active = self.activity.begin();
         let (shared, stop) = (&*self.shared, self.stop.as_ref());
         let held = slot_waits::begin_several(shared, stop, semaphore, permits, wait.into());
         let mut held = C::block_on(held)?;
@@ -293,7 +320,6 @@ impl<C: SemaphoreExt + ObjectLockExt + R2D2Connection + 'static> LockPool<R2d2Po
         F: FnOnce(&mut C) -> Result<T, E>,
         E: From<Error>,
     {
-        let _active = self.activity.begin();
         let held = slot_waits::try_begin(&self.shared, self.stop.as_ref(), semaphore);
         let Some(mut held) = C::block_on(held)? else {
             return Ok(None);
@@ -324,7 +350,6 @@ impl<C: SemaphoreExt + ObjectLockExt + R2D2Connection + 'static> LockPool<R2d2Po
         F: FnMut(&mut C) -> Result<T, E>,
         E: TransactionError<Via>,
     {
-        let _active = self.activity.begin();
         let work = |conn: &mut C| ready(f(conn));
         let (shared, stop) = (&*self.shared, self.stop.as_ref());
         C::block_on(object_waits::run_attempts(
@@ -353,10 +378,10 @@ impl<P: Pool<Style = Async>> LockPool<P> {
         E: From<Error> + Send,
     {
         let request = request.into();
-        counted(&self.activity, async move {
-            let _active = self.activity.begin();
+        counted(&self.shared.activity, async move {
             let wait = ObjectWait::new(&self.shared, self.stop.as_ref(), request)?;
-            let mut held = object_waits::begin(&self.shared, &wait).await?;
+            let active = self.shared.activity.begin(Some(wait.subject()));
+            let mut held = object_waits::begin(&self.shared, &wait, &active).await?;
             P::droppable(held.run(f)).await
         })
     }
@@ -374,10 +399,11 @@ impl<P: Pool<Style = Async>> LockPool<P> {
         E: From<Error> + Send,
     {
         let request = request.into();
-        counted(&self.activity, async move {
-            let _active = self.activity.begin();
+        counted(&self.shared.activity, async move {
             let wait = ObjectWait::without::<P>(self.stop.as_ref(), request)?;
-            let Some(mut held) = object_waits::try_begin(&self.shared, &wait).await? else {
+            let active = self.shared.activity.begin(Some(wait.subject()));
+            let Some(mut held) = object_waits::try_begin(&self.shared, &wait, &active).await?
+            else {
                 return Ok(None);
             };
             let done = P::droppable(held.run(f)).await;
@@ -398,8 +424,7 @@ impl<P: Pool<Style = Async>> LockPool<P> {
         E: From<Error> + Send,
     {
         let held = slot_waits::begin(&*self.shared, self.stop.as_ref(), semaphore, wait.into());
-        counted(&self.activity, async move {
-            let _active = self.activity.begin();
+        counted(&self.shared.activity, async move {
             let mut held = held.await?;
             P::droppable(held.run(f)).await
         })
@@ -420,8 +445,7 @@ impl<P: Pool<Style = Async>> LockPool<P> {
     {
         let (shared, stop) = (&*self.shared, self.stop.as_ref());
         let held = slot_waits::begin_several(shared, stop, semaphore, permits, wait.into());
-        counted(&self.activity, async move {
-            let _active = self.activity.begin();
+        counted(&self.shared.activity, async move {
             let mut held = held.await?;
             P::droppable(held.run(f)).await
         })
@@ -439,8 +463,7 @@ impl<P: Pool<Style = Async>> LockPool<P> {
         E: From<Error> + Send,
     {
         let held = slot_waits::try_begin(&*self.shared, self.stop.as_ref(), semaphore);
-        counted(&self.activity, async move {
-            let _active = self.activity.begin();
+        counted(&self.shared.activity, async move {
             let Some(mut held) = held.await? else {
                 return Ok(None);
             };
@@ -462,8 +485,7 @@ impl<P: Pool<Style = Async>> LockPool<P> {
         E: TransactionError<Via> + Send,
     {
         let transaction = transaction.into();
-        counted(&self.activity, async move {
-            let _active = self.activity.begin();
+        counted(&self.shared.activity, async move {
             let (shared, stop) = (&*self.shared, self.stop.as_ref());
             P::droppable(object_waits::run_attempts(shared, stop, transaction, f)).await
         })
@@ -474,7 +496,6 @@ impl<P> Clone for LockPool<P> {
     fn clone(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
-            activity: self.activity.clone(),
             stop: self.stop.clone(),
         }
     }

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 #[cfg(feature = "_async_pool")]
 use crate::Async;
 use crate::jobs::renewer::WeakRenewer;
-use crate::rt::activity::{Activity, await_all_idle};
+use crate::link::activity::{Activity, await_all_idle};
 use crate::rt::{block_on, lock};
 use crate::{Blocking, LockPool, Pool, Slot, SlotRenewer, StopToken};
 

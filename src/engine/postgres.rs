@@ -163,7 +163,7 @@ impl<C: Link<Db = Pg>> Engine for PostgresEngine<'_, C> {
                 return Ok(outcome);
             }
             // Each in a transaction of its own: a row that is not committed excludes other readers.
-            for id in &request.shared {
+            for id in request.shared.iter() {
                 let row = request.for_shared(id);
                 let created = begin_with_locks(self.0, &row, true).await?;
                 if created == Some(LockOutcome::Unavailable) {
@@ -385,7 +385,7 @@ fn try_outcome(request: &Request, answers: QueryResult<Vec<String>>) -> QueryRes
 
 async fn acquire(conn: &mut impl Link<Db = Pg>, request: &Request) -> QueryResult<Option<String>> {
     let (keep, shared) = (request.is_kept(), texts(&request.shared));
-    match request.ids.as_slice() {
+    match &*request.ids {
         ids if !shared.is_empty() => {
             let acquire = sql::acquire_shared(texts(ids), keep, shared);
             conn.get_result(acquire).await

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::acts::{events, slot};
 pub(crate) use crate::engine::slots::ReleaseKind;
 use crate::jobs::callbacks::{Callback, call, call_all, may_wait};
-use crate::rt::activity::Active;
+use crate::link::activity::Active;
 use crate::rt::alarm::call_at;
 use crate::rt::lock;
 use crate::rt::stop_token::StopOnDrop;

@@ -21,12 +21,14 @@ use crate::jobs::guard::{Boxed, Handle, Held, ReleaseKind, Renew, State, await_r
 use crate::jobs::renewer::releases::PendingRelease;
 use crate::jobs::renewer::renewals::SHORTEST_ANSWER;
 use crate::jobs::renewer::renewals::start;
+use crate::link::activity::{Active, Activity};
 use crate::pools::connections::{Borrowed, Connections};
 use crate::pools::slot_waits;
 use crate::rt;
-use crate::rt::activity::{Active, Activity};
 use crate::rt::stop_token::StopToken;
-use crate::{Error, LeaseOptions, LeaseState, Pool, Semaphore, Slot, Wait};
+use crate::{
+    Error, LeaseOptions, LeaseState, Pool, RequestInfo, RequestSubject, Semaphore, Slot, Wait,
+};
 
 /// Acquires leased slots, and renews their leases in the background while their guards live.
 ///
@@ -186,6 +188,16 @@ impl<P: Pool> SlotRenewer<P> {
         })
     }
 
+    /// Lists the requests of this renewer and its clones for a lease, the oldest first: those that wait or make an attempt, also as a
+    /// candidate of `run_as_leader`, and those whose guard, leader or tick has not ended. Asks no database, and does not block.
+    ///
+    /// A guard that is lost is listed until it is dropped. For the slots of other processes see
+    /// [`held_slots`](crate::InspectExt::held_slots).
+    #[doc(alias("waiters", "guards", "debug", "monitoring"))]
+    pub fn requests(&self) -> Vec<RequestInfo> {
+        self.activity().requests()
+    }
+
     pub(crate) fn activity(&self) -> &Activity {
         &self.shared.activity
     }
@@ -204,7 +216,8 @@ impl<P: Pool> SlotRenewer<P> {
         semaphore: &Semaphore,
         lease: &LeaseOptions,
     ) -> Result<Option<Held>, Error> {
-        let active = self.activity().begin();
+        let subject = RequestSubject::slots(semaphore, lease.permits_at_once());
+        let active = self.activity().begin(Some(subject));
         let connections = &self.shared.connections;
         let acquired = slot_waits::try_lease(connections, self.stop(), semaphore, lease);
         let slot = counted(self.activity(), acquired).await?;
@@ -219,7 +232,8 @@ impl<P: Pool> SlotRenewer<P> {
         wait: Wait,
     ) -> Result<Held, Error> {
         self.check_interval()?;
-        let active = self.activity().begin();
+        let subject = RequestSubject::slots(semaphore, lease.permits_at_once());
+        let active = self.activity().begin(Some(subject));
         let connections = &self.shared.connections;
         let acquired =
             slot_waits::lease(connections, self.stop(), semaphore, lease, wait, self.pace);
@@ -246,6 +260,7 @@ impl<P: Pool> SlotRenewer<P> {
     }
 
     pub(crate) fn hold(&self, slot: Slot, lease: &LeaseOptions, active: Active) -> Held {
+        active.set_inside(true);
         let state = Arc::new(State::new(slot, lease));
         let held = Held::new(Arc::clone(&state), Arc::clone(&self.handle), active);
         self.shared.add(state, lease);
@@ -410,7 +425,7 @@ impl<P: Pool> Renew for Shared<P> {
         remaining: Duration,
     ) -> Option<Receiver<()>> {
         let (pending, released) =
-            PendingRelease::new(slot.clone(), kind, remaining, self.activity.begin());
+            PendingRelease::new(slot.clone(), kind, remaining, self.activity.begin(None));
         let mut inner = self.lock();
         inner.next_release = None;
         inner.pending_releases.push(pending);

@@ -12,12 +12,12 @@ use crate::engine::Engine;
 use crate::jobs::Participant;
 use crate::jobs::guard::{Held, ReleaseKind};
 use crate::jobs::schedule::{Schedule, Ticks};
+use crate::link::activity::Active;
 use crate::pools::connections::Borrowed;
-use crate::rt::activity::Active;
 use crate::rt::stop_token::StopToken;
 use crate::rt::{self, backoff};
 use crate::values::slot::{FirstSlot, SlotTimes};
-use crate::{Error, LeaseOptions, Pool, Semaphore, Slot, SlotRenewer};
+use crate::{Error, LeaseOptions, Pool, RequestSubject, Semaphore, Slot, SlotRenewer};
 
 /// A job that is due at set times, on one of all nodes: see [`SlotRenewer::run_on_timer`](crate::SlotRenewer::run_on_timer).
 ///
@@ -179,7 +179,8 @@ impl<'a, P: Pool> TimerNode<'a, P> {
 
     async fn step(&mut self) -> Result<Step, Error> {
         // Before the look at the stop: a shutdown that has missed this call has stopped it.
-        let active = self.node.renewer.activity().begin();
+        let subject = RequestSubject::slots(self.node.semaphore, 1);
+        let active = self.node.renewer.activity().begin(Some(subject));
         let mut conn = self.node.renewer.borrow(self.node.semaphore).await?;
         let mut engine = conn.engine()?;
         self.release_unused(&mut *engine).await?;
@@ -284,7 +285,7 @@ impl<'a, P: Pool> TimerNode<'a, P> {
 
     /// Has the slot released, although its minimum hold time has not passed: the tick was not started.
     fn give_up(&mut self, held: Held) {
-        let active = self.node.renewer.activity().begin();
+        let active = self.node.renewer.activity().begin(None);
         self.unused = held.into_slot().map(|slot| (slot, active));
     }
 

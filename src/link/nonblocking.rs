@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 #[cfg(feature = "_async_pool")]
-use crate::rt::activity::Activity;
+use crate::link::activity::Activity;
 #[cfg(any(feature = "async-postgres", feature = "async-mysql"))]
 use crate::rt::task::spawn_apart;
 
@@ -148,7 +148,7 @@ pub(crate) fn counted<F: Future + Send>(
 pub(crate) fn end_dropped(work: impl Future<Output = ()> + Send + 'static) {
     #[cfg(feature = "_async_pool")]
     let work = {
-        let active = COUNTED_BY.with_borrow(|activity| activity.as_ref().map(Activity::begin));
+        let active = COUNTED_BY.with_borrow(|activity| activity.as_ref().map(|it| it.begin(None)));
         async move {
             let _active = active;
             work.await;

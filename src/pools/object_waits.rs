@@ -13,25 +13,25 @@ use crate::acts::transaction::{self, commit_or_rollback, roll_back_stopped, run_
 use crate::acts::waiting::{Answer, Attempts, Waiting};
 use crate::engine::{Engine, HasEngine};
 use crate::error::limits::LONGEST_WAIT;
+use crate::link::activity::{Active, Activity};
 use crate::link::depth::depth;
 use crate::pools::connections::{Borrowed, Connections};
 use crate::queue::{MAX_POLL_INTERVAL, Options, Queues};
-use crate::rt::activity::Activity;
 use crate::rt::caught;
 use crate::rt::stop_token::{StopToken, stop_or_end};
 use crate::values::lock_request::{LockOutcome, Request};
 use crate::values::retry_policy::{Retries, RetryReason};
 use crate::{
-    Error, LockRequest, ObjectId, Pool, TransactionError, TransactionOptions, TransactionRequest,
-    Wait,
+    Error, LockRequest, ObjectId, Pool, RequestSubject, TransactionError, TransactionOptions,
+    TransactionRequest, Wait,
 };
 
 pub(crate) struct Shared<P> {
     pub(crate) connections: Connections<P>,
     /// The requests that wait for object locks, by the objects.
     queues: Arc<Queues>,
-    /// Those that wait for a slot. Their queues belong to the process.
-    pub(crate) slot_waiters: Activity,
+    /// The calls, and what dropped futures have left.
+    pub(crate) activity: Activity,
 }
 
 impl<P> Shared<P> {
@@ -39,17 +39,12 @@ impl<P> Shared<P> {
         Self {
             connections: Connections::new(pool),
             queues: Queues::new(true),
-            slot_waiters: Activity::default(),
+            activity: Activity::default(),
         }
     }
 
     pub(crate) fn pool(&self) -> &P {
         self.connections.pool()
-    }
-
-    /// How many requests wait for a lock or a slot, or make an attempt.
-    pub(crate) fn waiting(&self) -> usize {
-        self.queues.waiting() + self.slot_waiters.counts().running
     }
 }
 
@@ -57,7 +52,7 @@ pub(crate) struct ObjectWait {
     request: Request,
     waiting: Waiting,
     /// For which it queues: nothing where one lock is for all objects.
-    ids: Vec<ObjectId>,
+    ids: Arc<[ObjectId]>,
     /// Whether an open transaction, as of a test, is refused, and not continued in a savepoint.
     outermost: bool,
 }
@@ -89,13 +84,20 @@ impl ObjectWait {
         Ok(Self {
             waiting: Waiting::new(request.wait, request.resource())?.stopped_by(stop),
             ids: if P::Connection::IN_PROCESS {
-                Vec::new()
+                Arc::default()
             } else {
-                request.ids.clone()
+                Arc::clone(&request.ids)
             },
             request,
             outermost: false,
         })
+    }
+
+    pub(crate) fn subject(&self) -> RequestSubject {
+        RequestSubject::Objects {
+            ids: Arc::clone(&self.request.ids),
+            shared: Arc::clone(&self.request.shared),
+        }
     }
 
     /// Records the release. The locks are held from now on.
@@ -116,12 +118,15 @@ pub(crate) struct HeldObjects<'a, P: Pool> {
 pub(crate) async fn begin<'a, P: Pool>(
     shared: &'a Shared<P>,
     wait: &'a ObjectWait,
+    active: &Active,
 ) -> Result<HeldObjects<'a, P>, Error> {
     let acquired = acquire(shared, wait).await;
     let outcome = acquired.as_ref().map(|_| LockOutcome::Acquired);
     events::record_locks(&wait.request, outcome);
+    let conn = acquired?;
+    active.set_inside(true);
     Ok(HeldObjects {
-        conn: acquired?,
+        conn,
         wait,
         _notify: NotifyOnDrop {
             queues: &shared.queues,
@@ -134,8 +139,9 @@ pub(crate) async fn begin<'a, P: Pool>(
 pub(crate) async fn try_begin<'a, P: Pool>(
     shared: &'a Shared<P>,
     wait: &'a ObjectWait,
+    active: &Active,
 ) -> Result<Option<HeldObjects<'a, P>>, Error> {
-    match begin(shared, wait).await {
+    match begin(shared, wait, active).await {
         Err(Error::Unavailable { .. }) => Ok(None),
         begun => begun.map(Some),
     }
@@ -278,6 +284,7 @@ where
     let limit = retries.max_elapsed().min(LONGEST_WAIT);
     let waiting = Waiting::new(Wait::AtMost(limit), "a connection".to_owned())?.stopped_by(stop);
     let mut is_lost = false;
+    let mut active = None;
     loop {
         let lock = transaction.lock.clone();
         let wait = lock.map(|lock| {
@@ -286,20 +293,27 @@ where
                 ..ObjectWait::new(shared, stop, lock)?
             })
         });
-        let attempted = match &wait.transpose()? {
+        let wait = wait.transpose()?;
+        let active: &Active = active.get_or_insert_with(|| {
+            let locks = wait.as_ref().map(ObjectWait::subject);
+            let subject = locks.unwrap_or(RequestSubject::Transaction);
+            shared.activity.begin(Some(subject))
+        });
+        let attempted = match &wait {
             None => match shared.connections.borrow(&waiting).await {
                 Ok(mut conn) => {
                     let attempt = unless_dropped!(&mut *conn, |conn| retries::attempt(
                         conn,
                         &transaction,
                         &mut retries,
-                        &mut work
+                        &mut work,
+                        || active.set_inside(true)
                     ));
                     attempt.map(|attempt| Ok((attempt, conn.is_lost())))?
                 }
                 Err(error) => Err(error),
             },
-            Some(wait) => match begin(shared, wait).await {
+            Some(wait) => match begin(shared, wait, active).await {
                 Ok(mut held) => {
                     let attempt = held.attempt(&transaction.options, &mut retries, &mut work);
                     attempt
@@ -332,6 +346,7 @@ where
                     .ok_or(error)?
             }
         };
+        active.set_inside(false);
         stop_or_end(stop, Instant::now().checked_add(pause)).await;
     }
 }
@@ -382,7 +397,12 @@ mod tests {
         let stop = StopToken::new();
         let request = LockRequest::new(ObjectId::new("Document", "1"));
         let wait = ObjectWait::new(&shared, Some(&stop), request).expect("a valid request");
-        let mut held = block_on(begin(&shared, &wait)).expect("it is free");
+        let mut held = block_on(begin(
+            &shared,
+            &wait,
+            &shared.activity.begin(Some(wait.subject())),
+        ))
+        .expect("it is free");
         mark_broken(held.conn.engine().expect("an engine").status());
         stop.stop();
         let mut work = Some(|_: &mut SqliteConnection| -> Result<(), Error> { panic!("it runs") });

@@ -13,12 +13,13 @@ use crate::acts::slot_queue::{Holders, NotifyOnDrop, Pace, begin_wait, join, pla
 use crate::acts::transaction::commit_or_rollback;
 use crate::acts::waiting::{Answer, Attempt, Attempts, Waiting};
 use crate::engine::HasEngine;
+use crate::link::activity::Active;
 use crate::link::depth::depth;
 use crate::pools::connections::{Borrowed, Connections};
 use crate::pools::object_waits::Shared;
 use crate::rt::caught;
 use crate::rt::stop_token::StopToken;
-use crate::{Error, LeaseOptions, Pool, Semaphore, Slot, Wait};
+use crate::{Error, LeaseOptions, Pool, RequestSubject, Semaphore, Slot, Wait};
 
 /// How long a wait that has ended waits for a connection to release what it keeps.
 const GIVE_UP: Duration = Duration::from_millis(200);
@@ -73,6 +74,8 @@ pub(crate) struct HeldSlot<'a, P: Pool> {
     several: Option<Slot>,
     /// Dropped after the connection, so that the next waiter finds it in the pool. `None` in a savepoint.
     _notify: Option<NotifyOnDrop<'a>>,
+    /// Dropped last: a shutdown waits for all of it.
+    _active: Active,
 }
 
 /// Waits for a slot, and begins a transaction that holds it. The caller runs the work, without an await in between.
@@ -82,12 +85,13 @@ pub(crate) async fn begin<'a, P: Pool>(
     semaphore: &'a Semaphore,
     wait: Wait,
 ) -> Result<HeldSlot<'a, P>, Error> {
-    let _counted = shared.slot_waiters.begin();
+    let subject = RequestSubject::slots(semaphore, 1);
+    let active = shared.activity.begin(Some(subject));
     let request = SlotRequest::new(semaphore);
     let (connections, acquire) = (&shared.connections, Acquire::Transaction);
     let outcome = poll(connections, stop, semaphore, wait, None, acquire).await;
     request.record(outcome.as_ref().map(Some), |_| None);
-    HeldSlot::new(outcome?, semaphore)
+    HeldSlot::new(outcome?, semaphore, active)
 }
 
 /// [`begin`] with several permits.
@@ -98,7 +102,8 @@ pub(crate) async fn begin_several<'a, P: Pool>(
     permits: u32,
     wait: Wait,
 ) -> Result<HeldSlot<'a, P>, Error> {
-    let _counted = shared.slot_waiters.begin();
+    let subject = RequestSubject::slots(semaphore, permits);
+    let active = shared.activity.begin(Some(subject));
     let request = SlotRequest::new(semaphore);
     let outcome = async {
         let several = Several::of_transaction(semaphore, permits)?;
@@ -115,7 +120,7 @@ pub(crate) async fn begin_several<'a, P: Pool>(
     };
     let outcome = outcome.await;
     request.record(outcome.as_ref().map(Some), |_| None);
-    HeldSlot::new(outcome?, semaphore)
+    HeldSlot::new(outcome?, semaphore, active)
 }
 
 /// [`begin`] without waiting; `None` when no slot is free.
@@ -124,22 +129,26 @@ pub(crate) async fn try_begin<'a, P: Pool>(
     stop: Option<&StopToken>,
     semaphore: &'a Semaphore,
 ) -> Result<Option<HeldSlot<'a, P>>, Error> {
+    let subject = RequestSubject::slots(semaphore, 1);
+    let active = shared.activity.begin(Some(subject));
     let request = SlotRequest::new(semaphore);
     let outcome = once(&shared.connections, stop, semaphore, Acquire::Transaction).await;
     request.record(outcome.as_ref().map(Option::as_ref), |_| None);
-    let granted = outcome?.map(|granted| HeldSlot::new(granted, semaphore));
+    let granted = outcome?.map(|granted| HeldSlot::new(granted, semaphore, active));
     granted.transpose()
 }
 
 impl<'a, P: Pool> HeldSlot<'a, P> {
-    fn new(granted: Granted<P>, semaphore: &'a Semaphore) -> Result<Self, Error> {
+    fn new(granted: Granted<P>, semaphore: &'a Semaphore, active: Active) -> Result<Self, Error> {
         let (several, mut conn) = granted;
         let outermost = depth(conn.engine()?.status())? == 1;
         let notifies = outermost && several.is_none();
+        active.set_inside(true);
         Ok(Self {
             conn,
             several,
             _notify: notifies.then(|| NotifyOnDrop::new(semaphore)),
+            _active: active,
         })
     }
 

@@ -1,6 +1,7 @@
 //! A request for locks: the objects, how long to wait, the retention of the rows; and its outcome.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::limits::{MAX_KEPT_IDS, NAMED_IDS};
@@ -220,9 +221,9 @@ impl LockOutcome {
 /// A [`LockRequest`] with valid ids, without duplicates, in the order in which all sessions lock them.
 #[derive(Debug)]
 pub struct Request {
-    pub(crate) ids: Vec<ObjectId>,
+    pub(crate) ids: Arc<[ObjectId]>,
     /// Those among `ids` whose lock is shared, in the same order.
-    pub(crate) shared: Vec<ObjectId>,
+    pub(crate) shared: Arc<[ObjectId]>,
     pub(crate) retention: Retention,
     pub(crate) wait: Wait,
     pub(crate) started: Instant,
@@ -262,8 +263,8 @@ impl Request {
             });
         }
         Ok(Self {
-            ids,
-            shared,
+            ids: ids.into(),
+            shared: shared.into(),
             retention,
             wait,
             started: Instant::now(),
@@ -285,8 +286,8 @@ impl Request {
     #[cfg(feature = "_pool")]
     pub(crate) fn attempt(&self) -> Self {
         Self {
-            ids: self.ids.clone(),
-            shared: self.shared.clone(),
+            ids: Arc::clone(&self.ids),
+            shared: Arc::clone(&self.shared),
             wait: Wait::No,
             ..*self
         }
@@ -296,8 +297,8 @@ impl Request {
     #[cfg(any(feature = "_postgres", feature = "_mysql"))]
     pub(crate) fn for_shared(&self, id: &ObjectId) -> Self {
         Self {
-            ids: vec![id.clone()],
-            shared: vec![id.clone()],
+            ids: [id.clone()].into(),
+            shared: [id.clone()].into(),
             ..*self
         }
     }
@@ -308,7 +309,7 @@ impl Request {
     }
 
     pub(crate) fn is_shared(&self, id: &ObjectId) -> bool {
-        self.shared.binary_search(id).is_ok()
+        is_among(&self.shared, id)
     }
 
     /// Whether the row of this lock is kept.
@@ -354,12 +355,12 @@ impl Request {
 
     /// The locks for errors.
     pub(crate) fn resource(&self) -> String {
-        self.locks(&self.ids)
+        locks(&self.ids, &self.shared)
     }
 
     /// The ids for events.
     pub(crate) fn event_ids(&self) -> String {
-        self.listed(&self.ids, ObjectId::as_str)
+        listed(&self.ids, &self.shared, ObjectId::as_str)
     }
 
     /// The error of a request that does not wait.
@@ -377,7 +378,7 @@ impl Request {
         }
         Error::PartlyLocked {
             resource: self.resource(),
-            acquired: self.locks(&self.ids[..acquired]),
+            acquired: locks(&self.ids[..acquired], &self.shared),
             source: Box::new(error),
         }
     }
@@ -385,30 +386,38 @@ impl Request {
     pub(crate) fn timed_out(&self, source: Option<diesel::result::Error>) -> Error {
         self.wait.timed_out(self.started, self.resource(), source)
     }
+}
 
-    /// These locks of the request, for errors.
-    fn locks(&self, ids: &[ObjectId]) -> String {
-        let plural = if ids.len() == 1 { "" } else { "s" };
-        let ids = self.listed(ids, |id| format!("{:?}", id.as_str()));
-        format!("the object lock{plural} {ids}")
-    }
+/// The locks of a request, for errors.
+pub(crate) fn locks(ids: &[ObjectId], shared: &[ObjectId]) -> String {
+    let plural = if ids.len() == 1 { "" } else { "s" };
+    let ids = listed(ids, shared, |id| format!("{:?}", id.as_str()));
+    format!("the object lock{plural} {ids}")
+}
 
-    /// The ids; of many, the first ten.
-    fn listed<'a, S: fmt::Display>(
-        &self,
-        ids: &'a [ObjectId],
-        shown: impl Fn(&'a ObjectId) -> S,
-    ) -> String {
-        let named = ids.iter().take(NAMED_IDS).map(|id| {
-            let shared = if self.is_shared(id) { " (shared)" } else { "" };
-            format!("{}{shared}", shown(id))
-        });
-        let named = named.collect::<Vec<_>>().join(", ");
-        match ids.len().saturating_sub(NAMED_IDS) {
-            0 => named,
-            more => format!("{named} and {more} more"),
-        }
+/// The ids; of many, the first ten.
+fn listed<'a, S: fmt::Display>(
+    ids: &'a [ObjectId],
+    shared: &[ObjectId],
+    shown: impl Fn(&'a ObjectId) -> S,
+) -> String {
+    let named = ids.iter().take(NAMED_IDS).map(|id| {
+        let shared = if is_among(shared, id) {
+            " (shared)"
+        } else {
+            ""
+        };
+        format!("{}{shared}", shown(id))
+    });
+    let named = named.collect::<Vec<_>>().join(", ");
+    match ids.len().saturating_sub(NAMED_IDS) {
+        0 => named,
+        more => format!("{named} and {more} more"),
     }
+}
+
+fn is_among(shared: &[ObjectId], id: &ObjectId) -> bool {
+    shared.binary_search(id).is_ok()
 }
 
 /// The value that is set, or the default. Fails if several requests that were put together set different ones.

@@ -111,11 +111,12 @@ impl Semaphore {
 
     /// One of its slots for errors.
     pub(crate) fn slot_resource(&self) -> String {
-        format!(
-            "a slot of the semaphore {:?} ({})",
-            self.name,
-            self.permits_shown()
-        )
+        self.resource("a slot")
+    }
+
+    pub(crate) fn resource(&self, slots: &str) -> String {
+        let (name, permits) = (&self.name, self.permits_shown());
+        format!("{slots} of the semaphore {name:?} ({permits})")
     }
 
     fn permits_shown(&self) -> String {

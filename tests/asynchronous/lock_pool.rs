@@ -1,5 +1,6 @@
 //! Waits on a `LockPool`, for an object lock or a slot of a transaction.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Waker};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use diesel::result::Error::NotFound;
 use diesel_locks::error::AsyncPoolError;
 use diesel_locks::prelude::*;
-use diesel_locks::{Async, Error, LockPool, Pool, RetryPolicy, StopToken};
+use diesel_locks::{Async, Error, LockPool, Pool, RequestInfo, RetryPolicy, StopToken};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -102,6 +103,41 @@ pub(crate) async fn waiters_leave_connections_to_others<E: Engine, K: Kind>() {
             result_of(waiter).await.expect("it comes free");
         }
         assert_eq!((runs.ended().len(), locks.waiting()), (56, 0));
+    }
+}
+
+/// Until its future is dropped.
+pub(crate) async fn requests_are_listed<E: Engine, K: Kind>() {
+    for locked in Locked::all() {
+        let database = E::new();
+        let locks = LockPool::new(K::pool(&database, 4).await);
+        let shown = || {
+            let shown = |it: RequestInfo| (it.subject.to_string(), it.inside_for.is_some());
+            locks.requests().into_iter().map(shown).collect::<Vec<_>>()
+        };
+        let (held, is_held) = oneshot::channel::<()>();
+        let work: Work<E::Conn> = Box::new(move |_| {
+            Box::pin(async move {
+                held.send(()).expect("the test waits");
+                pending().await
+            })
+        });
+        let request = locked.with(&locks, WAIT, work);
+        assert_eq!(shown(), [], "it is not polled");
+        let holder = tokio::spawn(request);
+        is_held.await.expect("it is free");
+        let waiter = tokio::spawn(locked.with(&locks, WAIT, nothing()));
+        await_waiters(&locks, 1).await;
+        let requests = shown();
+        let inside: Vec<_> = requests.iter().map(|(_, is_inside)| *is_inside).collect();
+        assert_eq!(inside, [true, false]);
+        let names = |(subject, _): &(String, bool)| subject.contains(locked.name());
+        assert!(requests.iter().all(names), "{requests:?}");
+        for task in [waiter, holder] {
+            task.abort();
+            assert!(task.await.is_err_and(|error| error.is_cancelled()));
+        }
+        assert_eq!(shown(), []);
     }
 }
 

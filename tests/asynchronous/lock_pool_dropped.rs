@@ -63,7 +63,7 @@ async fn check<E: Engine, K: Kind>(
     };
     after.until_quiet().await;
     after.until_free(&locked.held()).await;
-    assert_eq!(locks.waiting(), 0, "{place}");
+    assert_eq!(locks.requests(), [], "{place}");
     let next = locked.with(locks, WAIT, nothing()).await;
     next.unwrap_or_else(|error| panic!("{place}: {error:?}"));
     after.check_next(&mut locks.pool().take().await).await;

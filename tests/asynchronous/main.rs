@@ -66,6 +66,7 @@ macro_rules! all_tests {
                 error_and_panic_roll_back_and_release,
                 free_is_acquired_with_any_limit,
                 many_waiters_send_few_statements,
+                requests_are_listed,
                 requests_for_free_locks_leave_a_connection_to_others,
                 requests_run_one_after_the_other,
                 statement_that_was_dropped_has_no_effect_on_the_next_request,

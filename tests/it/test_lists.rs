@@ -47,6 +47,8 @@ macro_rules! owner_tests {
                 transaction_of_a_pool_is_retried_on_request_only,
                 locked_transaction_of_a_pool_waits_without_a_connection,
                 transaction_is_retried_behind_another_while_no_connection_is_made,
+                requests_are_listed_until_they_end,
+                retried_transaction_is_one_request,
             },
             pool_waits::{
                 waiters_leave_connections_to_others,

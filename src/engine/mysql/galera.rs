@@ -343,7 +343,7 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         let mut acquired = 0;
         let locked = caught(async {
             self.send(STREAM).await?;
-            for id in &request.ids {
+            for id in request.ids.iter() {
                 self.send(&lock_row(id, request)).await?;
                 acquired += 1;
             }

@@ -80,7 +80,7 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
                 return Ok(outcome);
             }
             // Each in a transaction of its own: a row that is not committed excludes other readers.
-            for id in &request.shared {
+            for id in request.shared.iter() {
                 let row = request.for_shared(id);
                 if self.begin_one_by_one(&row, true).await? == Some(LockOutcome::Unavailable) {
                     return Ok(LockOutcome::Unavailable);

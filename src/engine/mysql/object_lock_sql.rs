@@ -91,7 +91,7 @@ pub(crate) const MANY_ROWS: i64 = 1242;
 /// Has sessions that hold nothing not acquire the shared locks of these objects, for so many microseconds, if readers alone hold
 /// what the request is for. One message, because a client that stops after a part of it would keep the locks of rows.
 pub(crate) fn want(request: &Request, micros: i64) -> String {
-    let (all, exclusive) = (literals(&request.ids), literals(request.exclusive()));
+    let (all, exclusive) = (literals(&*request.ids), literals(request.exclusive()));
     let count = |variable: &str, ids: &str, clause: [&str; 2]| {
         format!(
             "; {UNLESS_TABLE_LOCKED}SELECT {LIMIT_HINT}COUNT(*) INTO @diesel_locks_{variable} FROM diesel_locks_objects \

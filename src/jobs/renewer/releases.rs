@@ -21,7 +21,7 @@ use crate::acts::slot_queue::notify_released;
 use crate::engine::HasEngine;
 use crate::jobs::guard::{ReleaseKind, Renew, State};
 use crate::jobs::renewer::Shared;
-use crate::rt::activity::Active;
+use crate::link::activity::Active;
 use crate::values::lease::RenewalRequest;
 use crate::{Error, Pool, Slot};
 

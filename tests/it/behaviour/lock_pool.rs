@@ -1,5 +1,6 @@
 //! Waiting for object locks and slots of transactions without a connection: what each of them has alone.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, RwLock};
@@ -7,7 +8,10 @@ use std::time::{Duration, Instant};
 
 use diesel::result::DatabaseErrorKind;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, LockPool, RetryPolicy, SlotRenewer, StopToken, TransactionRequest};
+use diesel_locks::{
+    Error, LockPool, RequestInfo, RequestSubject, RetryPolicy, SlotRenewer, StopToken,
+    TransactionRequest,
+};
 
 use super::events::Collector;
 use super::pool_waits::{Holder, WAIT, Waited, await_waiters, locks, waiter};
@@ -561,4 +565,135 @@ pub(crate) fn transaction_is_retried_behind_another_while_no_connection_is_made<
     let runs = retried.join().expect("no panic");
     assert_eq!(runs.expect("a connection in the end"), 2);
     result_of(&other);
+}
+
+/// The requests of a lock pool or a renewer, and whether they are inside.
+pub(crate) fn shown(requests: Vec<RequestInfo>) -> Vec<(String, bool)> {
+    let shown = |it: RequestInfo| (it.subject.to_string(), it.inside_for.is_some());
+    requests.into_iter().map(shown).collect()
+}
+
+pub(crate) fn requests_are_listed_until_they_end<B: Backend>() {
+    let database = Arc::new(B::new());
+    let locks = locks(&*database, 8);
+    let semaphore = Semaphore::new(fresh_name(), 5);
+    let mut conn = database.connect();
+    conn.register_semaphores([&semaphore]).expect("register");
+    let gate = Arc::new(RwLock::new(()));
+    let closed = gate.write().expect("no panic");
+    let enter = || {
+        let gate = Arc::clone(&gate);
+        move |_: &mut B::Conn| {
+            drop(gate.read().expect("no panic"));
+            Ok::<_, Error>(())
+        }
+    };
+    let mut expected = Vec::new();
+    let mut begins = |subject: &str, is_inside: bool| {
+        expected.push((subject.to_owned(), is_inside));
+        let started = Instant::now();
+        while shown(locks.requests()) != expected {
+            let is_long = started.elapsed() > LONG;
+            assert!(!is_long, "{expected:?}: {:?}", locks.requests());
+            std::thread::yield_now();
+        }
+    };
+
+    let both = [LockRequest::shared("Folder:1"), ID.into()];
+    let (pool, both, work) = (locks.clone(), LockRequest::from(both), enter());
+    let holder = spawn(move || pool.with_object_lock(both.wait(WAIT), work));
+    begins(
+        r#"the object locks "Account:4711", "Folder:1" (shared)"#,
+        true,
+    );
+    let pool = locks.stopped_by(&StopToken::new());
+    let panics = |_: &mut B::Conn| -> Result<(), Error> { panic!("the application's") };
+    let waiter = spawn(move || {
+        catch_unwind(AssertUnwindSafe(|| {
+            pool.with_object_lock(request(), panics)
+        }))
+    });
+    begins(r#"the object lock "Account:4711""#, false);
+    // On SQLite the holder's transaction excludes these too.
+    let (pool, wanted, work) = (locks.clone(), semaphore.clone(), enter());
+    let slots = spawn(move || pool.with_slots(&wanted, 2, WAIT, work));
+    let of = format!("of the semaphore {:?} (5 permits)", semaphore.name());
+    begins(&format!("2 slots {of}"), !B::ONE_WRITER);
+    let (pool, wanted, work) = (locks.clone(), semaphore.clone(), enter());
+    let slot = spawn(move || pool.with_slot(&wanted, WAIT, work));
+    begins(&format!("a slot {of}"), !B::ONE_WRITER);
+    let (pool, work) = (locks.clone(), enter());
+    // While another writes, each attempt on SQLite fails.
+    let retry = RetryPolicy::max_attempts(u32::MAX).max_elapsed(LONGEST_RETRIES);
+    let retried = TransactionOptions::new().retry(retry);
+    let transaction = spawn(move || pool.run_transaction(retried, work));
+    begins("a transaction", !B::ONE_WRITER);
+
+    let requests = locks.requests();
+    assert_eq!(locks.waiting(), if B::ONE_WRITER { 4 } else { 1 });
+    assert!(requests.is_sorted_by(|one, next| one.age >= next.age));
+    assert!(requests.iter().all(|it| it.inside_for <= Some(it.age)));
+    let objects = RequestSubject::Objects {
+        ids: [ID.into(), "Folder:1".into()].into(),
+        shared: ["Folder:1".into()].into(),
+    };
+    assert_eq!(requests[0].subject, objects);
+    let text = requests[1].to_string();
+    assert!(
+        text.starts_with(r#"the object lock "Account:4711": waits, made "#),
+        "{text}"
+    );
+
+    drop(closed);
+    result_of(&holder).expect("the locks");
+    assert!(result_of(&waiter).is_err(), "the panic of the closure");
+    result_of(&slots).expect("two slots");
+    result_of(&slot).expect("a slot");
+    result_of(&transaction).expect("commit");
+    assert_eq!(shown(locks.requests()), []);
+    assert_eq!(locks.waiting(), 0);
+}
+
+/// Between two attempts it waits.
+pub(crate) fn retried_transaction_is_one_request<B: Backend>() {
+    let database = B::new();
+    let locks = locks(&database, 2);
+    let deadlock = || Error::Deadlock {
+        source: diesel::result::Error::NotFound,
+    };
+    let options = |retry| TransactionOptions::new().retry(retry).into();
+    let retried: [&dyn Fn(RetryPolicy) -> TransactionRequest; 2] =
+        [&options, &|retry| request().retry(retry)];
+    for retried in retried {
+        let mut first: Option<Instant> = None;
+        let done = locks.run_transaction(retried(RetryPolicy::max_attempts(2)), |_| {
+            let since_the_first = first.map(|first| first.elapsed());
+            let [request] = &*locks.requests() else {
+                panic!("one request");
+            };
+            assert!(request.inside_for.is_some_and(|it| it < request.age));
+            first.get_or_insert_with(Instant::now);
+            let since_the_first = since_the_first.ok_or_else(deadlock)?;
+            assert!(request.age > since_the_first, "{request}");
+            Ok::<_, Error>(())
+        });
+        done.expect("the second attempt");
+
+        let stop = StopToken::new();
+        let runs = Arc::<AtomicUsize>::default();
+        let pauses = RetryPolicy::max_attempts(1000)
+            .backoff(LONG, LONG)
+            .max_elapsed(LONGEST_RETRIES);
+        let (pool, pauses, count) = (locks.stopped_by(&stop), retried(pauses), Arc::clone(&runs));
+        let pauses = spawn(move || {
+            pool.run_transaction(pauses, |_| {
+                count.fetch_add(1, Ordering::SeqCst);
+                Err::<(), _>(deadlock())
+            })
+        });
+        until(|| runs.load(Ordering::SeqCst) > 0 && locks.waiting() == 1);
+        stop.stop();
+        let stopped = result_of(&pauses);
+        assert!(matches!(stopped, Err(Error::Stopped { .. })), "{stopped:?}");
+    }
 }

@@ -106,6 +106,7 @@ macro_rules! core_tests {
                 },
                 guards::{
                     guard_release_returns_the_lease_state,
+                    requests_of_a_renewer_are_listed,
                     lease_ends_after_the_longest_hold,
                     lease_without_progress_ends,
                     limits_of_renewals_are_checked,

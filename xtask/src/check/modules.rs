@@ -26,10 +26,10 @@ const FLOORS: [(&str, u32); 10] = [
 
 /// The largest numbers that pass. Lower them when they have fallen.
 const LIMITS: [(&str, usize); 6] = [
-    ("files", 122),
-    ("lines", 31_670),
+    ("files", 123),
+    ("lines", 31_920),
     ("lines of the longest file", 530),
-    ("words of comments", 52_200),
+    ("words of comments", 52_500),
     ("traits", 26),
     ("macros", 14),
 ];

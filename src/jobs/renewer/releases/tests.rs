@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use crate::api::semaphore::SemaphoreExt;
 use crate::jobs::renewer::RenewedSlot;
 use crate::jobs::renewer::releases::*;
-use crate::rt::activity::Activity;
+use crate::link::activity::Activity;
 use crate::rt::block_on;
 use crate::{AsyncInspectExt, InspectExt, LeaseOptions, ListOptions, Semaphore, SlotRenewer};
 
@@ -146,7 +146,7 @@ fn release_of_an_unused_slot_is_retried_for_a_minute_whatever_its_lease() {
     ] {
         let slot = Slot::from_parts("tick", 1, Uuid::nil(), 1);
         let before = Instant::now();
-        let (pending, _) = PendingRelease::new(slot, kind, second, Activity::default().begin());
+        let (pending, _) = PendingRelease::new(slot, kind, second, Activity::default().begin(None));
         let retried = pending.deadline - before;
         assert!(
             (at_least..at_least + second).contains(&retried),

@@ -12,10 +12,11 @@ use diesel_locks::{Error, InspectExt, LeaseState, LockPool, SlotGuard, SlotRenew
 
 use super::{HOUR, acquire, is_full, one_hour, single_slot, slots_of};
 use crate::behaviour::events::Collector;
+use crate::behaviour::lock_pool::shown;
 use crate::subprocess::{LEASE, RENEWED_LEASE, SUBPROCESS_GUARDS, Subprocess};
 use crate::support::Backend;
 use crate::support::R2d2;
-use crate::support::threads::{LONG, begin, loss_of, roll_back, until};
+use crate::support::threads::{LONG, begin, loss_of, result_of, roll_back, spawn, until};
 use crate::support::urls::fresh_name;
 
 /// A renewer with a pool of its own.
@@ -546,4 +547,25 @@ pub(crate) fn limits_of_renewals_are_checked<B: Backend>() {
         unusable(acquired.map(drop), "SlotRenewer");
     }
     assert!(!is_full::<B>(&mut conn, &single_slot()));
+}
+
+pub(crate) fn requests_of_a_renewer_are_listed<B: Backend>() {
+    let database = B::new();
+    let renewer = renewer(&database, 3);
+    let semaphore = Semaphore::new(fresh_name(), 1);
+    let slot = |is_inside| {
+        let subject = format!("a slot of the semaphore {:?} (1 permit)", semaphore.name());
+        (subject, is_inside)
+    };
+    let guard = guarded::<B>(&renewer, &semaphore, &one_hour());
+    let waiter = {
+        let (renewer, semaphore) = (renewer.clone(), semaphore.clone());
+        spawn(move || renewer.acquire(&semaphore, one_hour(), Wait::AtMost(LONG)))
+    };
+    until(|| shown(renewer.requests()) == [slot(true), slot(false)]);
+    guard.release().expect("ours");
+    let guard = result_of(&waiter).expect("it comes free");
+    assert_eq!(shown(renewer.requests()), [slot(true)]);
+    guard.release().expect("ours");
+    assert_eq!(shown(renewer.requests()), []);
 }
