@@ -43,7 +43,7 @@
 ///
 /// # The transaction after an error
 ///
-/// After `None`, a refusal, `LockTimeout`, `SlotLost` and `NotRegistered` an open transaction remains usable on every engine, with
+/// After `None`, a refusal, `LockTimeout`, `SlotLost`, `NotRegistered` and `UnknownSemaphore` an open transaction remains usable on every engine, with
 /// the exceptions of the table, and holds no lock of the request. After `PartlyLocked` it is usable too, but may hold some of them:
 /// roll it back, or request them again. After `Deadlock` roll it back on every engine.
 ///

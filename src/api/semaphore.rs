@@ -293,6 +293,11 @@ pair! {
         /// Holders detect the loss at their next renewal, release or [`pin_slot`](Self::pin_slot), and continue until then: call it
         /// only when they are known to have stopped. It ignores
         /// [`LeaseOptions::hold_at_least`](crate::LeaseOptions::hold_at_least). Slots of transactions are not affected.
+        ///
+        /// # Errors
+        ///
+        /// [`Error::UnknownSemaphore`] if the database has no semaphore of this name. An application that calls the method before the first
+        /// use [registers](Self::register_semaphores) the semaphore first. [Others](crate::Error#errors-by-method).
         #[doc(alias("break lock", "steal", "unlock", "evict"))]
         fn force_release_all(semaphore: impl AsRef<str>) -> Result<usize, Error> {
             let name = semaphore.as_ref().to_owned();

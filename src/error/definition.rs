@@ -335,6 +335,17 @@ pub enum Error {
         permits: Option<u32>,
     },
 
+    /// [`force_release_all`](crate::SemaphoreExt::force_release_all) of a semaphore without slots and without a number of permits in the
+    /// database: the name is another one, or the semaphore was not used yet, or
+    /// [`purge_slots`](crate::SemaphoreExt::purge_slots) has removed its slots.
+    #[error(
+        "the database has no semaphore {semaphore:?}: check the name, of which case and blanks count"
+    )]
+    UnknownSemaphore {
+        /// The name that was passed.
+        semaphore: String,
+    },
+
     /// The engine does not support the isolation level or mode: nothing was sent to the database. On MySQL and MariaDB also in a
     /// session with `autocommit = 0` outside a transaction, which would not commit a lease: none was granted or changed.
     #[error("{engine} does not support {mode} transactions: {hint}")]

@@ -347,6 +347,7 @@ macro_rules! statement_tests {
                     slot_is_renewed_and_released,
                     slot_granted_to_another_is_lost,
                     force_release_all_releases_every_slot,
+                    force_release_all_of_an_unknown_semaphore_is_an_error,
                     remaining_leases_use_the_database_clock,
                 },
                 fences::{

@@ -80,6 +80,7 @@ fn code_of(error: &Error) -> u8 {
         | Error::InvalidLease { .. }
         | Error::InvalidWait { .. }
         | Error::FencesTooLarge { .. } => 2,
+        Error::UnknownSemaphore { .. } => 1,
         _ => 69,
     }
 }
@@ -96,6 +97,9 @@ pub(crate) fn described(error: &(dyn StdError + 'static)) -> String {
             "the tables of diesel-locks are missing: run `diesel-locks migrate` (if they exist: add their schema to the \
              search_path, and grant the user USAGE on it)"
                 .to_owned()
+        }
+        Some(Error::UnknownSemaphore { semaphore }) => {
+            format!("there is no semaphore {semaphore:?}: `diesel-locks list semaphores` shows them")
         }
         _ => error.to_string(),
     };

@@ -39,7 +39,6 @@ fn report(text: String, held: &SlotInfo) -> Report {
 }
 
 pub(crate) fn release_all(conn: &mut AnyConnection, semaphore: &str) -> Result<Report, Failure> {
-    existing(conn, semaphore)?;
     let released = conn.force_release_all(semaphore)?;
     let text = format!(
         "released {} of {}",
@@ -107,10 +106,13 @@ fn find(conn: &mut AnyConnection, grant: &Grant) -> Result<(SlotInfo, Uuid), Fai
     let slots = conn.held_slots(&ListOptions::new().name(&grant.semaphore))?;
     let slot = slot_of(grant);
     let Some(held) = slots.into_iter().find(|held| held.number == grant.slot) else {
-        existing(conn, &grant.semaphore)?;
-        return Err(Failure::NotDone(format!(
-            "{slot} is free: nothing was done"
-        )));
+        return Err(match semaphore_named(conn, &grant.semaphore)? {
+            Some(_) => Failure::NotDone(format!("{slot} is free: nothing was done")),
+            None => {
+                let semaphore = grant.semaphore.clone();
+                Error::UnknownSemaphore { semaphore }.into()
+            }
+        });
     };
     let (fence, holder) = (held.fence, holder(&held));
     match held.token {
@@ -123,15 +125,6 @@ fn find(conn: &mut AnyConnection, grant: &Grant) -> Result<(SlotInfo, Uuid), Fai
             grant.fence
         ))),
         Some(token) => Ok((held, token)),
-    }
-}
-
-fn existing(conn: &mut AnyConnection, semaphore: &str) -> Result<(), Failure> {
-    match semaphore_named(conn, semaphore)? {
-        Some(_) => Ok(()),
-        None => Err(Failure::NotDone(format!(
-            "there is no semaphore {semaphore:?}: `diesel-locks list semaphores` shows them"
-        ))),
     }
 }
 

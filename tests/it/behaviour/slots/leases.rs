@@ -125,6 +125,34 @@ pub(crate) fn force_release_all_releases_every_slot<B: Backend>() {
     conn.release_slot(other).expect("another semaphore's");
 }
 
+/// Not one that is paused, and has no slots any more.
+pub(crate) fn force_release_all_of_an_unknown_semaphore_is_an_error<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let slot = acquire::<B>(&mut conn, &single_slot());
+    let assert_unknown = |released: Result<usize, Error>, name: &str| match released {
+        Err(Error::UnknownSemaphore { semaphore }) => assert_eq!(semaphore, name),
+        released => panic!("{name}: {released:?}"),
+    };
+    for name in ["typo", "One", "one "] {
+        assert_unknown(conn.force_release_all(name), name);
+        let options = TransactionOptions::new();
+        conn.run_transaction(options, |conn| -> Result<(), Error> {
+            assert_unknown(conn.force_release_all(name), name);
+            // The transaction remains usable.
+            assert_eq!(conn.held_slots(&slots_of("one"))?.len(), 1);
+            Ok(())
+        })
+        .expect("commit");
+    }
+    conn.set_permits("paused", 0).expect("a new semaphore");
+    conn.release_slot(slot).expect("ours");
+    assert_eq!(conn.force_release_all("one").expect("free"), 0);
+    assert_eq!(conn.purge_slots(Duration::ZERO).expect("purge"), 2);
+    assert_unknown(conn.force_release_all("one"), "one");
+    assert_eq!(conn.force_release_all("paused").expect("known"), 0);
+}
+
 pub(crate) fn remaining_leases_use_the_database_clock<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
