@@ -106,13 +106,12 @@ fn find(conn: &mut AnyConnection, grant: &Grant) -> Result<(SlotInfo, Uuid), Fai
     let slots = conn.held_slots(&ListOptions::new().name(&grant.semaphore))?;
     let slot = slot_of(grant);
     let Some(held) = slots.into_iter().find(|held| held.number == grant.slot) else {
-        return Err(match semaphore_named(conn, &grant.semaphore)? {
-            Some(_) => Failure::NotDone(format!("{slot} is free: nothing was done")),
-            None => {
-                let semaphore = grant.semaphore.clone();
-                Error::UnknownSemaphore { semaphore }.into()
-            }
-        });
+        if semaphore_named(conn, &grant.semaphore)?.is_none() {
+            let semaphore = grant.semaphore.clone();
+            return Err(Error::UnknownSemaphore { semaphore }.into());
+        }
+        let free = format!("{slot} is free: nothing was done");
+        return Err(Failure::NotDone(free));
     };
     let (fence, holder) = (held.fence, holder(&held));
     match held.token {

@@ -28,8 +28,8 @@ const FLOORS: [(&str, u32); 10] = [
 const LIMITS: [(&str, usize); 6] = [
     ("files", 123),
     ("lines", 31_920),
-    ("lines of the longest file", 530),
-    ("words of comments", 52_500),
+    ("lines of the longest file", 540),
+    ("words of comments", 52_600),
     ("traits", 26),
     ("macros", 14),
 ];
