@@ -12,7 +12,7 @@ use crate::acts::slot_queue;
 use crate::acts::transaction::{assert_open_if_in_transaction, outside};
 use crate::engine::Engine;
 use crate::engine::migration_runner::SqlMigration;
-use crate::engine::slots::{HeldRow, RaiseOutcome, RegisteredPermits, SemaphoreRow};
+use crate::engine::slots::{HeldRow, RaiseOutcome, SemaphoreRow};
 use crate::error::NameKind;
 use crate::error::limits::LONGEST_LEASE;
 use crate::values::lease;
@@ -38,11 +38,7 @@ pub(crate) async fn force_release_all(engine: &mut dyn Engine, name: &str) -> Re
     NameKind::Semaphore.check(name)?;
     assert_open_if_in_transaction(engine).await?;
     let released = engine.release_all(name).await?;
-    // One that is paused may have no slots any more.
-    if released == 0
-        && engine.first_slot_nowait(name).await? == FirstSlot::Missing
-        && engine.registered_permits(name).await? == RegisteredPermits::Missing
-    {
+    if released == 0 && engine.first_slot_nowait(name).await? == FirstSlot::Missing {
         let semaphore = name.to_owned();
         return Err(Error::UnknownSemaphore { semaphore });
     }

@@ -48,6 +48,8 @@ pub(crate) async fn leases<E: Engine>() {
 pub(crate) async fn releases<E: Engine>() {
     let case = Case::<E>::new("release_slot", Held::Nothing).has_pauses();
     let watch = case.watch.clone();
+    let registered = watch.with(|conn| conn.register_semaphores([workers()]));
+    registered.await.expect("registered");
     case.run(|conn, _| {
         let watch = watch.clone();
         Box::pin(async move {

@@ -51,7 +51,11 @@ pub(crate) fn revoked<C: Store>(
     let guard = acquired(context, operation, &semaphore, lease(context, lease_ms))?;
     let is_lost = loss(context, &guard);
     let mut conn = context.pool.get().map_err(Error::from)?;
-    let revoked = conn.force_release_all(semaphore.name());
+    let revoked = match conn.force_release_all(semaphore.name()) {
+        // The lease had ended, and another process has removed the slot.
+        Err(Error::UnknownSemaphore { .. }) => Ok(0),
+        revoked => revoked,
+    };
     classify_result(&mut *conn, revoked.map_err(Failure::from)).context("revoking")?;
     operation.guard(GuardEvent::Revoked)?;
     drop(conn);
