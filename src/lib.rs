@@ -14,7 +14,7 @@
 //! | at most N short transactions at a time | [`with_slot`] |
 //! | work that needs several permits at once, all or none | [`LeaseOptions::permits`], [`with_slots`] |
 //! | numbers without gaps: invoices, passes of a meeting | [`next_number`] in the transaction that uses the number |
-//! | see who holds a lock or a slot, and who waits | [`InspectExt`]; in this process `LockPool::requests`, `SlotRenewer::requests` |
+//! | list the holders of locks and slots, and the requests that wait | [`InspectExt`]; those of this process: `LockPool::requests`, `SlotRenewer::requests` |
 //! | a transaction that deadlocks or fails to serialize | [`run_transaction`] with a [`RetryPolicy`], with locks by [`LockRequest::retry`]; of a `LockPool` also after a lost connection |
 //!
 //! The [guide] has a chapter for each. The [README][which] says when to use something else. [Guarantees] lists what each engine

@@ -358,7 +358,7 @@ where
         let begun = self.begin(migration).await;
         let begun = link::end(self.0, begun).await;
         if matches!(begun, Err(Error::Migration(_))) && migration.is_one_statement::<DB>() {
-            // Otherwise the next attempt reports it as interrupted, and repeats nothing that is unsafe: also after a lost connection.
+            // If this fails, as on a lost connection, where the statement may still run, the next call returns `InterruptedMigration`.
             if let Err(error) = self.forget(migration).await {
                 tracing::warn!(%error, migration = migration.name, "the failed migration is marked as interrupted");
             }
@@ -396,7 +396,8 @@ where
         let mut before = false;
         if migration.may_leave_part::<DB>() {
             let begun = versions(self.0, BEGUN).await?;
-            // Of processes that ended after the record. Not by one statement: the collations of the tables may differ.
+            // Left by processes that ended after they had recorded their migration. No statement compares the two tables: their
+            // collations may differ.
             for ended in begun.iter().filter(|begun| recorded.contains(begun)) {
                 self.0.execute(Change(DELETE_BEGUN, ended)).await?;
             }
@@ -448,10 +449,14 @@ impl SqlMigration {
         DB::COMMITS_DDL || !self.in_transaction
     }
 
-    /// Whether it leaves nothing when it fails, but commits what is before it: a single statement of DDL is atomic.
+    /// Whether it is a single statement, which has changed nothing if it fails: DDL is atomic. Not a call of a procedure. Texts and
+    /// comments are not told apart from statements.
     fn is_one_statement<DB: Dialect>(&self) -> bool {
-        let are_several = |sql: &str| sql.trim_end().trim_end_matches(';').contains(';');
-        DB::COMMITS_DDL && matches!(&*self.batches, [sql] if !are_several(sql))
+        let [sql] = &*self.batches else {
+            return false;
+        };
+        let statement = sql.trim_end().trim_end_matches(';').to_ascii_uppercase();
+        DB::COMMITS_DDL && !statement.contains(';') && !statement.contains("CALL")
     }
 
     fn interrupted(&self, source: Option<diesel::result::Error>) -> Error {

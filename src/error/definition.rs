@@ -339,7 +339,7 @@ pub enum Error {
     /// database: the name is another one, or the semaphore was not used yet, or
     /// [`purge_slots`](crate::SemaphoreExt::purge_slots) has removed its slots.
     #[error(
-        "the database has no semaphore {semaphore:?}: check the name, of which case and blanks count"
+        "the database has no semaphore {semaphore:?}: check the name, including upper and lower case, and blanks"
     )]
     UnknownSemaphore {
         /// The name that was passed.

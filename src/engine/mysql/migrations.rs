@@ -108,17 +108,10 @@ const RELEASE_MIGRATION_LOCK: &str =
 
 impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     pub(crate) async fn run_own_migrations(&mut self) -> Result<Vec<String>, Error> {
-        let attempts = self.attempts_to_migrate().await?;
-        if attempts == 0 {
-            return Ok(Vec::new());
+        match self.attempts_to_migrate().await? {
+            0 => Ok(Vec::new()),
+            attempts => self.run_with_lock(attempts, &[]).await,
         }
-        let ran = caught(async {
-            self.lock().await?;
-            let ran = self.run_pending(attempts).await;
-            self.unlock_after(ran).await
-        });
-        let ran = ran.await;
-        depth::break_if_panicked(self.0.status(), ran)
     }
 
     /// How many steps this crate's migrations may take: 0 if none is pending.
@@ -151,26 +144,37 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         &mut self,
         application: &[SqlMigration],
     ) -> Result<Vec<String>, Error> {
-        self.assert_no_transaction().await?;
+        let attempts = self.attempts_to_migrate().await?;
         if let Some(cluster) = self.find_cluster().await? {
             // Unlike those of this crate, these need not be able to run on two nodes at the same time.
             return Err(cluster.refused());
         }
+        self.run_with_lock(attempts, application).await
+    }
+
+    async fn run_with_lock(
+        &mut self,
+        attempts: i32,
+        application: &[SqlMigration],
+    ) -> Result<Vec<String>, Error> {
         let ran = caught(async {
             self.lock().await?;
-            let ran = self.run_locked(application).await;
+            let ran = self.run_locked(attempts, application).await;
             self.unlock_after(ran).await
         });
         let ran = ran.await;
         depth::break_if_panicked(self.0.status(), ran)
     }
 
-    async fn run_locked(&mut self, application: &[SqlMigration]) -> Result<Vec<String>, Error> {
-        let mut ran = match self.attempts_to_migrate().await? {
-            0 => Vec::new(),
-            attempts => self.run_pending(attempts).await?,
-        };
-        ran.extend(Runner(self.0).run_all(application).await?);
+    async fn run_locked(
+        &mut self,
+        attempts: i32,
+        application: &[SqlMigration],
+    ) -> Result<Vec<String>, Error> {
+        let mut ran = self.run_pending(attempts).await?;
+        if !application.is_empty() {
+            ran.extend(Runner(self.0).run_all(application).await?);
+        }
         Ok(ran)
     }
 

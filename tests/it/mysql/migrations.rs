@@ -177,6 +177,16 @@ fn failed_statement_is_no_interruption() {
     Mysql::sql(&mut conn, "CREATE TABLE absent (a INTEGER)");
     let ran = diesel_locks::run_migrations(&mut conn, add()).expect("it exists now");
     assert_eq!(ran, ["1"]);
+
+    // Not of a procedure, which has created a table.
+    let procedure = "CREATE PROCEDURE fails() BEGIN CREATE TABLE half (a INTEGER); INSERT INTO missing VALUES (1); END";
+    conn.batch_execute(procedure).expect("created");
+    let call = || Steps(vec![Step("2_call", "CALL fails()", true)]);
+    let error = diesel_locks::run_migrations(&mut conn, call()).expect_err("no such table");
+    assert!(matches!(error, Error::Migration(_)), "{error:?}");
+    let error = diesel_locks::run_migrations(&mut conn, call()).expect_err("half of it");
+    let interrupted = matches!(error, Error::InterruptedMigration { .. });
+    assert!(interrupted, "{error:?}");
 }
 
 /// Settings of the session, and of the database when each of the two tables of records was created.

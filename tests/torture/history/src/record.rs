@@ -94,7 +94,7 @@ pub enum Record {
         /// When.
         at: Moment,
     },
-    /// The pool has given it the connection on which it asks for something that it may wait for.
+    /// The pool has given it the connection on which it waits.
     Connected {
         /// Which operation.
         op: Op,
