@@ -69,7 +69,7 @@ pair! {
         /// | | PostgreSQL | MySQL | MariaDB | SQLite |
         /// |---|---|---|---|---|
         /// | a held [kept](crate::Retention::Kept) lock | with its id; without, if the transaction has created the row and no session waits | with its id; not, if the transaction has created the row and no session waits | with its id, if a session waits | [`Error::LocksNotShown`] |
-        /// | a held transient lock | without its id, one entry for all of a transaction, with the exceptions below; with its id, if a waiter shows it | with its id | with its id, if a session waits | |
+        /// | a held transient lock | without its id, one entry for all of a transaction, with the exceptions below; with its id, if a waiter or the [name of the session](crate::LockRequest::name_session) shows it | with its id | with its id, if a session waits | |
         /// | a waiter shows the id of a transient lock | if it called [`with_object_lock`](crate::ObjectLockExt::with_object_lock) outside a transaction, and the id has up to about 200 characters | always | always | |
         /// | waiters | all | all | of those for a transient lock, the first | |
         /// | [`started_at`](crate::LockSession::started_at) | in microseconds | in microseconds | in seconds | |
@@ -86,8 +86,9 @@ pair! {
         /// `pg_read_all_stats`, or any with `track_activities = off`), and that holds or requests object locks and waits for a row
         /// of the application, may be shown as a waiter.
         ///
-        /// PostgreSQL shows that a transaction holds transient locks, but not which. Those for which no session waits are not listed
-        /// if their transaction waits for another object, or is listed as the holder of another lock.
+        /// PostgreSQL shows that a transaction holds transient locks, but not which. Those for which no session waits, and which are
+        /// not in the session's name, are not listed if their transaction waits for another object, or is listed as the holder of
+        /// another lock.
         ///
         /// In an open transaction on PostgreSQL each call discards the transaction's snapshot of statistics
         /// (`pg_stat_clear_snapshot`). While another session has locked the table of objects, PostgreSQL shows kept locks without

@@ -298,7 +298,7 @@ async fn begin_and_try(
 ) -> QueryResult<LockOutcome> {
     loop {
         let (ids, keep) = (texts(&request.ids), request.is_kept());
-        let begin = &*sql::BEGIN;
+        let begin = &sql::begin_for(request);
         let started = if request.shared.is_empty() {
             caught(conn.begin_and_load(begin, &sql::try_acquire(ids, keep))).await
         } else {

@@ -62,6 +62,7 @@ pub struct LockRequest {
     /// The different ones that are set: more than one only in a request that is made of several.
     waits: Vec<Wait>,
     retentions: Vec<Retention>,
+    names_session: bool,
 }
 
 impl LockRequest {
@@ -115,6 +116,7 @@ impl LockRequest {
             shared: Vec::new(),
             waits: Vec::new(),
             retentions: Vec::new(),
+            names_session: false,
         }
     }
 
@@ -125,6 +127,7 @@ impl LockRequest {
             all.shared.extend(request.shared);
             all.waits.extend(request.waits);
             all.retentions.extend(request.retentions);
+            all.names_session |= request.names_session;
         }
         all.waits.dedup();
         all.retentions.dedup();
@@ -154,6 +157,19 @@ impl LockRequest {
     /// Sets whether the row of the lock is kept. [`Retention::Transient`] if it is not set.
     pub fn retention(mut self, retention: Retention) -> Self {
         self.retentions = vec![retention];
+        self
+    }
+
+    /// Shows the ids of transient locks to other sessions on PostgreSQL, which does not show the rows of an open transaction:
+    /// [`held_object_locks`](crate::InspectExt::held_object_locks) returns them, and `pg_stat_activity` contains them. Other servers
+    /// show them anyway.
+    ///
+    /// A request that begins its transaction sets the session's `application_name` to `diesel_locks:Account:3|Account:7` until the end
+    /// of the transaction, without a round trip. All users of the server can read it. It has at most 63 printable ASCII characters: if
+    /// the ids do not fit, or contain another character or `|`, the name is not set.
+    #[doc(alias("application_name", "monitoring", "debug"))]
+    pub fn name_session(mut self) -> Self {
+        self.names_session = true;
         self
     }
 }
@@ -226,6 +242,7 @@ pub struct Request {
     pub(crate) shared: Arc<[ObjectId]>,
     pub(crate) retention: Retention,
     pub(crate) wait: Wait,
+    pub(crate) names_session: bool,
     pub(crate) started: Instant,
 }
 
@@ -236,6 +253,7 @@ impl Request {
             mut shared,
             waits,
             retentions,
+            names_session,
         } = lock;
         let wait = one_of("wait", &waits)?;
         let retention = one_of("retention", &retentions)?;
@@ -267,6 +285,7 @@ impl Request {
             shared: shared.into(),
             retention,
             wait,
+            names_session,
             started: Instant::now(),
         })
     }

@@ -2,7 +2,7 @@
 //!
 //! A kept lock is an advisory lock, whose key is in the row of its id. A transient lock is an uncommitted row, which other
 //! sessions can't read: its transaction has a lock on the table and a number, for whose end the waiters wait. The query of
-//! a waiter may contain the id.
+//! a waiter, and the name of the holder's session, may contain the id.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -113,6 +113,10 @@ impl ServerLock {
             .is_none_or(|query| query.is_empty() || query == HIDDEN || query.contains(FUNCTIONS))
     }
 
+    fn named_ids(&self) -> impl Iterator<Item = &str> {
+        self.application.iter().flat_map(|name| sql::named_ids(name))
+    }
+
     fn requested(&self) -> Option<String> {
         let query = self.query.as_deref()?;
         if let Some((_, arguments)) = query.split_once(ACQUIRE_ONE) {
@@ -220,7 +224,13 @@ fn combine(rows: &[ServerLock], ids: Option<&HashMap<i32, String>>) -> Vec<HeldO
         .collect();
     for row in of_number.values() {
         let transaction = row.transaction.as_str();
-        if !waiting.contains(transaction) && !locks.holders.contains(transaction) {
+        if waiting.contains(transaction) {
+            continue;
+        }
+        for id in row.named_ids() {
+            locks.lock(row, Some(id.to_owned()));
+        }
+        if !locks.holders.contains(transaction) {
             locks.lock(row, None);
         }
     }

@@ -1,5 +1,6 @@
 //! PostgreSQL's statements for transactions and object locks.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -93,6 +94,50 @@ pub(crate) static COMMIT: LazyLock<String> = LazyLock::new(|| format!("{ASSERT_M
 /// ROLLBACK is not run in such a transaction either.
 pub(crate) static ROLLBACK: LazyLock<String> =
     LazyLock::new(|| format!("{ASSERT_MARKED}; ROLLBACK"));
+
+/// In the `application_name` of a session, before and between the ids of its locks.
+const SESSION_NAME: &str = "diesel_locks:";
+const BETWEEN_IDS: char = '|';
+/// The server cuts a longer name.
+const MAX_SESSION_NAME: usize = 63;
+
+/// [`BEGIN`] for the locks of a request, with the name of the session if the request sets one.
+pub(crate) fn begin_for(request: &Request) -> Cow<'static, str> {
+    let Some(name) = session_name(request) else {
+        return Cow::Borrowed(&BEGIN);
+    };
+    let mut sql = format!("{}; SET LOCAL application_name = ", *BEGIN);
+    literal::push_for_postgres(&mut sql, &name);
+    Cow::Owned(sql)
+}
+
+/// The ids of kept locks are in rows that all sessions read.
+fn session_name(request: &Request) -> Option<String> {
+    if !request.names_session || request.is_kept() || request.exclusive().next().is_none() {
+        return None;
+    }
+    let mut name = SESSION_NAME.to_owned();
+    for (position, id) in request.exclusive().enumerate() {
+        let is_shown = |c| matches!(c, ' '..='~') && c != BETWEEN_IDS;
+        if !id.as_str().chars().all(is_shown) {
+            return None;
+        }
+        if position > 0 {
+            name.push(BETWEEN_IDS);
+        }
+        name.push_str(id.as_str());
+        if name.len() > MAX_SESSION_NAME {
+            return None;
+        }
+    }
+    Some(name)
+}
+
+/// The ids in the name of a session.
+pub(crate) fn named_ids(application_name: &str) -> impl Iterator<Item = &str> {
+    let ids = application_name.strip_prefix(SESSION_NAME).into_iter();
+    ids.flat_map(|ids| ids.split(BETWEEN_IDS))
+}
 
 const MARK: &str = "diesel_locks.";
 
@@ -213,7 +258,8 @@ statement! {
 /// BEGIN and the locks in one message of the simple protocol, which has no bound values. Creates no row of a shared lock, unless
 /// this transaction is for it.
 pub(crate) fn begin_and_acquire(request: &Request, creates_rows: bool) -> String {
-    format!("{}; {}", *BEGIN, acquire_in_time(request, !creates_rows))
+    let acquire = acquire_in_time(request, !creates_rows);
+    format!("{}; {acquire}", begin_for(request))
 }
 
 /// In the error of [`begin_and_acquire`] and [`try_acquire_shared`]: a shared lock has no row yet.

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use diesel::prelude::*;
+use diesel::sql_types::Text;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, HeldObjectLock, InspectExt, Retention};
+use diesel_locks::{Error, HeldObjectLock, InspectExt, LockPool, Retention};
 
 use crate::support::Backend;
 use crate::support::postgres::Postgres;
@@ -297,4 +299,75 @@ fn transient_lock_of_a_waiter_is_shown_by_its_own_waiter() {
     then.send(()).expect("it waits for it");
     result_of(&waiting);
     result_of(&waiter).expect("the lock");
+}
+
+/// On a connection and on a pool, whether the locks were free or not.
+#[test]
+fn name_of_the_session_shows_the_ids_of_transient_locks() {
+    let database = Arc::new(Postgres::new());
+    let pool = LockPool::new(database.pool(1));
+    let application = |conn: &mut PgConnection| {
+        let name = diesel::dsl::sql::<Text>("current_setting('application_name')");
+        diesel::select(name).get_result::<String>(conn)
+    };
+    let mut conn = database.connect();
+    Postgres::sql(&mut conn, "SET application_name = 'orders'");
+    let longest = "x".repeat(63 - "diesel_locks:".len());
+    let too_long = format!("{longest}x");
+    for (request, shown) in [
+        (LockRequest::new("Order:1"), vec![Some("Order:1")]),
+        (LockRequest::all(["b", "a"]), vec![Some("a"), Some("b")]),
+        (LockRequest::new(r"it's \ 'x'"), vec![Some(r"it's \ 'x'")]),
+        (LockRequest::new(&longest), vec![Some(&*longest)]),
+        (LockRequest::new(&too_long), vec![None]),
+        (LockRequest::all(["a", &*longest]), vec![None]),
+        (LockRequest::new("a|b"), vec![None]),
+        (LockRequest::new("Größe"), vec![None]),
+    ] {
+        let request = request.name_session();
+        for wait in [Wait::No, Wait::Forever, Wait::AtMost(LONG)] {
+            let request = request.clone().wait(wait);
+            let listed = |holder: &mut PgConnection| {
+                let mut locks = database.connect().held_object_locks(9)?;
+                locks.sort_by(|a, b| a.id.cmp(&b.id));
+                assert_eq!(ids(&locks), shown, "{request:?}");
+                Ok::<_, Error>(application(holder)?)
+            };
+            let name = conn.with_object_lock(request.clone(), listed);
+            let name = name.expect("free");
+            let is_named = name.starts_with("diesel_locks:");
+            assert_eq!(is_named, shown[0].is_some(), "{name}");
+            assert!(is_named || name == "orders", "{name}");
+            assert_eq!(application(&mut conn).expect("a query"), "orders");
+            pool.with_object_lock(request.clone(), listed)
+                .expect("free");
+        }
+    }
+    let request = [kept("a").name_session(), kept("b")];
+    let name = conn.with_object_lock(request, |conn| Ok::<_, Error>(application(conn)?));
+    assert_eq!(name.expect("free"), "orders", "kept locks have rows");
+    let request = [LockRequest::new("a").name_session(), "b".into()];
+    let name = conn.with_object_lock(request, |conn| Ok::<_, Error>(application(conn)?));
+    assert_eq!(name.expect("free"), "diesel_locks:a|b");
+}
+
+#[test]
+fn session_that_waits_under_its_name_is_a_waiter() {
+    let database = Arc::new(Postgres::new());
+    let holder = Holder::acquire(&database, LockRequest::new("a").name_session());
+    let mut waiter = database.connect();
+    let waiting = spawn(move || {
+        let request = LockRequest::all(["a", "b"]).name_session();
+        waiter.with_object_lock(request, |_| Ok::<_, Error>(()))
+    });
+    database.await_waiting(1);
+    let locks = database.connect().held_object_locks(9).expect("locks");
+    // Of two it is not known for which one it waits.
+    let mut shown = ids(&locks);
+    shown.sort_unstable();
+    assert_eq!(shown, [None, Some("a")], "{locks:?}");
+    let waiters: usize = locks.iter().map(|lock| lock.waiters.len()).sum();
+    assert_eq!(waiters, 1, "{locks:?}");
+    holder.release();
+    result_of(&waiting).expect("the lock");
 }
