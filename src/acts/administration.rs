@@ -59,8 +59,9 @@ pub(crate) async fn register(
         let semaphore = semaphore.borrow();
         // Otherwise `set_permits` has created them.
         if semaphore.permits().is_some() {
-            create_slots(engine, semaphore, true).await?;
+            // First: a purge deletes slots that are not registered.
             engine.register(semaphore).await?;
+            create_slots(engine, semaphore, true).await?;
         }
     }
     Ok(())
@@ -75,8 +76,8 @@ pub(crate) async fn set_permits(
     let slots = Semaphore::new(name, permits.max(1));
     slots.validate()?;
     outside(engine, "set_permits", OTHERS_WAIT)?;
-    create_slots(engine, &slots, true).await?;
     engine.register(&Semaphore::new(name, permits)).await?;
+    create_slots(engine, &slots, true).await?;
     tracing::info!(semaphore = name, permits, "number of permits set");
     slot_queue::notify_released(name, usize::try_from(permits).unwrap_or(usize::MAX), None);
     Ok(())

@@ -159,7 +159,10 @@ pub(crate) fn discard_if_unusable<T>(
 ) -> Result<T, Error> {
     let is_suspect = matches!(
         outcome,
-        Err(Error::Database(_) | Error::ReadOnly { .. } | Error::RefusedByGroup { .. })
+        Err(Error::Database(_)
+            | Error::ReadOnly { .. }
+            | Error::RefusedByGroup { .. }
+            | Error::UntrackedTransaction { .. })
     );
     if is_suspect && depth(engine.status()).is_ok_and(|depth| depth == 0) {
         mark_broken(engine.status());

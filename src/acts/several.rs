@@ -222,8 +222,9 @@ impl<'a> Several<'a> {
         let began = Instant::now();
         while !self.has_all() {
             waiting.check_stop()?;
-            let ends = waiting.wait == Wait::No || waiting.is_over();
-            if ends && began.elapsed() >= LONGEST_ATTEMPT {
+            // A request that does not wait has no time limit: all may be free, and the connection slow.
+            let is_late = waiting.wait != Wait::No && waiting.is_over();
+            if is_late && began.elapsed() >= LONGEST_ATTEMPT {
                 return Ok(false);
             }
             let token = Uuid::new_v4();

@@ -357,7 +357,7 @@ where
         DB::begin_migration(self.0).await?;
         let begun = self.begin(migration).await;
         let begun = link::end(self.0, begun).await;
-        if matches!(begun, Err(Error::Migration(_))) && migration.is_one_statement::<DB>() {
+        if matches!(begun, Err(Error::Migration(_))) && migration.is_atomic::<DB>() {
             // If this fails, as on a lost connection, where the statement may still run, the next call returns `InterruptedMigration`.
             if let Err(error) = self.forget(migration).await {
                 tracing::warn!(%error, migration = migration.name, "the failed migration is marked as interrupted");
@@ -449,14 +449,17 @@ impl SqlMigration {
         DB::COMMITS_DDL || !self.in_transaction
     }
 
-    /// Whether it is a single statement, which has changed nothing if it fails: DDL is atomic. Not a call of a procedure. Texts and
-    /// comments are not told apart from statements.
-    fn is_one_statement<DB: Dialect>(&self) -> bool {
+    /// Whether it is a single ALTER or CREATE, which has changed nothing if it fails. A call of a procedure may have, and MariaDB's
+    /// `DROP TABLE` of several tables. A semicolon in a text or comment counts as the end of a statement.
+    fn is_atomic<DB: Dialect>(&self) -> bool {
         let [sql] = &*self.batches else {
             return false;
         };
-        let statement = sql.trim_end().trim_end_matches(';').to_ascii_uppercase();
-        DB::COMMITS_DDL && !statement.contains(';') && !statement.contains("CALL")
+        let mut lines = sql.lines().map(str::trim_start);
+        let first = lines.find(|line| !line.is_empty() && !line.starts_with("--"));
+        let first = first.unwrap_or_default().to_ascii_uppercase();
+        let is_one = !sql.trim_end().trim_end_matches(';').contains(';');
+        DB::COMMITS_DDL && is_one && (first.starts_with("ALTER ") || first.starts_with("CREATE "))
     }
 
     fn interrupted(&self, source: Option<diesel::result::Error>) -> Error {

@@ -196,32 +196,31 @@ pub(crate) fn permits<'a>(name: Named<'a>) -> _ {
     semaphores::table.find(name).select(semaphores::permits)
 }
 
-/// The semaphores that have slots, with the registered number of permits if there is one. With the limit of [`held_numbers`].
+/// The semaphores that have slots. With the limit of [`held_numbers`].
 #[auto_type]
-pub(crate) fn registered() -> _ {
+pub(crate) fn with_slots() -> _ {
     slots::table
-        .left_join(semaphores::table.on(semaphores::name.eq(slots::name)))
         .filter(slots::number.eq(1_i32))
         .limit(1_000_000_i64)
-        .select((slots::name, semaphores::permits.nullable()))
+        .select(slots::name)
 }
 
-/// The first slot of a registered semaphore is retained with any number of permits: one that is paused has a row.
-pub(crate) fn last_registered(permits: Option<i32>) -> i32 {
-    permits.map_or(0, |permits| permits.max(1))
-}
-
+/// The number of registered permits is read here, because others register semaphores during a purge. The first slot of a registered
+/// semaphore is retained with any number of permits: one that is paused has a row.
 #[auto_type]
-pub(crate) fn last_retained<'a>(name: Named<'a>, age_us: i64, registered: i32) -> _ {
+pub(crate) fn last_retained<'a>(name: Named<'a>, age_us: i64) -> _ {
     let now: DbNow = DbNow {};
     let ago: DbNowMinus = DbNowMinus { micros: age_us };
+    let permits = semaphores::permits.nullable();
     slots::table
+        .left_join(semaphores::table.on(semaphores::name.eq(slots::name)))
         .filter(slots::name.eq(name))
         .filter(
             slots::expires_us
                 .gt(now)
                 .or(slots::acquired_us.gt(ago))
-                .or(slots::number.le(registered)),
+                .or(slots::number.nullable().le(permits))
+                .or(slots::number.eq(1_i32).and(permits.is_not_null())),
         )
         .order(slots::number.desc())
         .limit(1_i64)

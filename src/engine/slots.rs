@@ -118,6 +118,12 @@ pub struct SemaphoreRow {
     pub(crate) held: i64,
 }
 
+/// For errors.
+#[cfg(any(feature = "_postgres", feature = "_mysql"))]
+pub(crate) fn all_slots(name: &str) -> String {
+    format!("all slots of the semaphore {name:?}")
+}
+
 /// Token, rest of the lease, and when its release was requested, or 0.
 pub(crate) fn renewed(
     (token, remaining_us, release_requested_us): (Vec<u8>, i64, i64),

@@ -22,6 +22,7 @@ mod kills;
 mod limits_of_the_server;
 mod migrations;
 mod round_trips;
+mod row_locks;
 mod settings;
 mod timeouts;
 

@@ -49,6 +49,7 @@ macro_rules! owner_tests {
                 transaction_is_retried_behind_another_while_no_connection_is_made,
                 requests_are_listed_until_they_end,
                 retried_transaction_is_one_request,
+                connection_with_an_untracked_transaction_is_lent_once,
             },
             pool_waits::{
                 waiters_leave_connections_to_others,
@@ -283,8 +284,15 @@ macro_rules! many_writers_tests {
                 use crate::behaviour::slots as bodies;
 
                 crate::backend_tests!($backend:
+                    leases::{
+                        force_release_all_in_a_snapshot_is_refused,
+                    },
                     rows::{
                         acquire_timeout_holds_while_a_resize_is_stalled,
+                        purge_keeps_what_is_registered_meanwhile,
+                    },
+                    several::{
+                        permits_of_a_slow_connection_are_granted,
                     },
                 );
             }

@@ -35,12 +35,11 @@ pub(crate) struct NewLease<'a> {
     mariadb: bool,
 }
 
-/// The condition that it has not changed.
+/// The condition that it has not changed, after its number.
 impl QueryFragment<Mysql> for NewLease<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
         push!(out;
-            " WHERE name = ", Binary = self.lease.request.semaphore.name().as_bytes();
-            " AND number = ", Integer = &self.lease.grant.number;
+            " AND name = ", Binary = self.lease.request.semaphore.name().as_bytes();
             " AND fence = ", BigInt = &self.last;
             " AND expires_us <= "; {Mysql::NOW};
         );
@@ -51,10 +50,12 @@ impl QueryFragment<Mysql> for NewLease<'_> {
 statement! {
     Mysql;
     /// Leases the slot, unless another session has it locked. The derived table comes first (`STRAIGHT_JOIN`), and only it
-    /// contains the key: the update would wait for a row that it found by itself.
-    Claim<'a> { new: NewLease<'a> } -> Integer,
+    /// contains the key: the update would wait for a row that it found by itself. For an open transaction as [`LockFree`].
+    Claim<'a, const OPEN: bool> { new: NewLease<'a> } -> Integer,
     |self| {
-        {JOIN_UNLESS_TABLE_LOCKED}; "UPDATE "; {ANY_JOIN_HINT}; "(SELECT name, number FROM diesel_locks_slots"; [&self.new];
+        {JOIN_UNLESS_TABLE_LOCKED}; "UPDATE "; {ANY_JOIN_HINT}; "(SELECT name, number FROM diesel_locks_slots WHERE number IN (",
+        Integer = &self.new.lease.grant.number;
+        {if OPEN { ", 0)" } else { ")" }}; [&self.new];
         " LIMIT 1 FOR UPDATE SKIP LOCKED) AS free STRAIGHT_JOIN diesel_locks_slots AS slot FORCE INDEX (PRIMARY) \
          ON slot.name = free.name AND slot.number = free.number"; [&self.new.lease];
     }
@@ -64,7 +65,8 @@ statement! {
     ClaimNowait<'a> { new: NewLease<'a> } -> Integer,
     |self| {
         "SET STATEMENT lock_wait_timeout = 0, innodb_lock_wait_timeout = 0 FOR UPDATE diesel_locks_slots";
-        [&self.new.lease]; [&self.new];
+        [&self.new.lease]; " WHERE number = ", Integer = &self.new.lease.grant.number;
+        [&self.new];
     }
 }
 
@@ -75,12 +77,13 @@ type LockedRow = (i32, i64, i64);
 
 statement! {
     Mysql;
+    /// The row of another session's lease, granted after the search, is unlocked at once, because it is not found by one key alone.
     LockFree<'a> { name: &'a [u8], number: i32 } -> (Integer, BigInt, BigInt),
     |self| {
         {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT};
         "number, fence, token IS NOT NULL FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
-        " AND number = ", Integer = &self.number;
-        " AND expires_us <= "; {Mysql::NOW};
+        " AND number IN (", Integer = &self.number;
+        ", 0) AND expires_us <= "; {Mysql::NOW};
         " FOR UPDATE SKIP LOCKED";
     }
 
@@ -150,11 +153,14 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     }
 
     async fn claim(&mut self, new: NewLease<'_>) -> Result<Option<Grant>, Error> {
-        let claimed = if new.mariadb && depth::depth(self.0.status())? == 0 {
+        let claimed = if depth::depth(self.0.status())? > 0 {
+            let claim = Claim::<true> { new };
+            unless_locked(self.execute_cached(&claim).await)?
+        } else if new.mariadb {
             let claim = ClaimNowait { new };
             autocommit_retry!(self.0, unless_locked(self.execute_cached(&claim).await))?
         } else {
-            let claim = Claim { new };
+            let claim = Claim::<false> { new };
             autocommit_retry!(self.0, unless_locked(self.execute_cached(&claim).await))?
         };
         Ok(new.granted(claimed))
@@ -168,7 +174,7 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
             return Ok(None);
         }
         let started = Instant::now();
-        match self.execute_cached(Claim { new }).await {
+        match self.execute_cached(Claim::<false> { new }).await {
             // A deadlock with another node (Galera) is a refusal: the next attempt tries again.
             Err(failure) if failure.is_retryable() => Ok(None),
             Err(failure) if failure.class == ErrorClass::LockTimeout => {

@@ -136,16 +136,14 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     }
 
     pub(crate) async fn purge(&mut self, age_us: i64) -> Result<usize, Error> {
-        let registered = slot_queries::registered;
-        let semaphores: Vec<(String, Option<i32>)> =
-            autocommit_retry!(self.0, self.load(registered()).await)?;
-        assert_read(semaphores.iter().map(|(name, _)| name.as_bytes()))?;
+        let semaphores: Vec<String> =
+            autocommit_retry!(self.0, self.load(slot_queries::with_slots()).await)?;
+        assert_read(semaphores.iter().map(String::as_bytes))?;
         let mut purged = 0;
-        for (name, permits) in semaphores {
-            let registered = slot_queries::last_registered(permits);
+        for name in semaphores {
             loop {
                 self.begin_by(&BEGIN).await?;
-                let removed = self.delete_last(&name, age_us, registered).await;
+                let removed = self.delete_last(&name, age_us).await;
                 match self.end_or_restart(removed).await? {
                     None => {}
                     Some(None) => self.create_fence_floor().await?,
@@ -158,18 +156,13 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     }
 
     /// Returns how many slots were deleted, or `None` when the row of `diesel_locks_fences` is missing.
-    async fn delete_last(
-        &mut self,
-        name: &str,
-        age_us: i64,
-        registered: i32,
-    ) -> Result<Option<usize>, MysqlError> {
+    async fn delete_last(&mut self, name: &str, age_us: i64) -> Result<Option<usize>, MysqlError> {
         let Some(floor) = self.lock_fence_floor().await? else {
             return Ok(None);
         };
         let last = slot_queries::last_number(Named(name));
         let last = self.get_optional(last).await?;
-        let retained = slot_queries::last_retained(Named(name), age_us, registered);
+        let retained = slot_queries::last_retained(Named(name), age_us);
         let retained: Option<i32> = self.get_optional(retained).await?;
         let (name, above, limit) = (name.as_bytes(), retained.unwrap_or(0), BATCH_SIZE.into());
         let free: Vec<(i32, i64)> = self.load(LockFreeAbove { name, above, limit }).await?;

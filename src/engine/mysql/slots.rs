@@ -33,7 +33,7 @@ use crate::engine::slot_queries::{
 use crate::engine::slots::SemaphoreBackend;
 use crate::engine::slots::{
     AttemptContext, AttemptOutcome, BatchOutcome, Expiry, HeldRow, HeldSlot, LeaseRequest,
-    RaiseOutcome, RegisteredPermits, ReleaseKind, SemaphoreRow,
+    RaiseOutcome, RegisteredPermits, ReleaseKind, SemaphoreRow, all_slots,
 };
 use crate::engine::tables::{Named, diesel_locks_slots as slots, in_range};
 use crate::error::classify::ErrorClass;
@@ -307,7 +307,11 @@ impl<C: Link<Db = Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
     }
 
     async fn release_all(&mut self, name: &str) -> Result<usize, Error> {
-        self.ensure_commits().await?;
+        if depth::depth(self.0.status())? > 0 {
+            self.ensure_read_committed(|| all_slots(name)).await?;
+        } else {
+            self.ensure_commits().await?;
+        }
         let released = caught(async {
             self.execute(PermitBigSelects {}).await?;
             self.force_release(Named(name)).await

@@ -114,7 +114,9 @@ impl ServerLock {
     }
 
     fn named_ids(&self) -> impl Iterator<Item = &str> {
-        self.application.iter().flat_map(|name| sql::named_ids(name))
+        self.application
+            .iter()
+            .flat_map(|name| sql::named_ids(name))
     }
 
     fn requested(&self) -> Option<String> {

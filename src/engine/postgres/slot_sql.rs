@@ -355,14 +355,13 @@ pub(crate) async fn raise(
 }
 
 pub(crate) async fn purge(conn: &mut impl Link<Db = Pg>, age_us: i64) -> Result<usize, Error> {
-    let semaphores: Vec<(String, Option<i32>)> =
-        autocommit_retry!(conn, conn.load(slot_queries::registered()).await)?;
+    let semaphores: Vec<String> =
+        autocommit_retry!(conn, conn.load(slot_queries::with_slots()).await)?;
     let mut purged = 0;
-    for (name, permits) in semaphores {
-        let registered = slot_queries::last_registered(permits);
+    for name in semaphores {
         loop {
             begin(conn, &sql::BEGIN).await?;
-            let removed = delete_last(conn, Named(&name), age_us, registered).await;
+            let removed = delete_last(conn, Named(&name), age_us).await;
             match link::end(conn, removed).await? {
                 None => PostgresEngine(conn).create_fence_floor().await?,
                 Some(0) => break,
@@ -378,13 +377,12 @@ async fn delete_last(
     conn: &mut impl Link<Db = Pg>,
     name: Named<'_>,
     age_us: i64,
-    registered: i32,
 ) -> QueryResult<Option<usize>> {
     let Some(floor) = conn.get_optional(lock_fence_floor()).await? else {
         return Ok(None);
     };
     let last = conn.get_optional(slot_queries::last_number(name)).await?;
-    let retained = slot_queries::last_retained(name, age_us, registered);
+    let retained = slot_queries::last_retained(name, age_us);
     let retained: Option<i32> = conn.get_optional(retained).await?;
     let free = slots::table
         .filter(slots::name.eq(name))

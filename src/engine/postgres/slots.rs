@@ -31,8 +31,8 @@ use crate::engine::slot_queries::{
 use crate::engine::slots::SemaphoreBackend;
 use crate::engine::slots::{
     AttemptContext, AttemptOutcome, BatchOutcome, Expiry, HeldRow, HeldSlot, LeaseRequest,
-    RaiseOutcome, RegisteredPermits, ReleaseKind, SemaphoreRow, classify_refusal, lowest_grantable,
-    renewed,
+    RaiseOutcome, RegisteredPermits, ReleaseKind, SemaphoreRow, all_slots, classify_refusal,
+    lowest_grantable, renewed,
 };
 use crate::engine::tables::{
     FENCES, Named, SEMAPHORES, SLOTS, assert_changed, diesel_locks_fences as fences,
@@ -266,6 +266,12 @@ impl<C: Link<Db = Pg>> SemaphoreBackend for PostgresEngine<'_, C> {
 
     async fn release_all(&mut self, name: &str) -> Result<usize, Error> {
         let conn = &mut *self.0;
+        if depth::depth(conn.status())? > 0 {
+            let refusal: Option<String> = conn.get_result(sql::acquire(Vec::new(), false)).await?;
+            if let Some(level) = refusal {
+                return Err(unsuitable_isolation(all_slots(name), &level));
+            }
+        }
         let (semaphore, mut released) = (Named(name), 0);
         let held: Vec<_> = autocommit_retry!(conn, conn.load(held_numbers(semaphore)).await)?;
         for (number, unexpired) in held {

@@ -16,7 +16,7 @@ use crate::engine::dialect::{DbNow, Dialect, LeaseRemaining};
 use crate::engine::literal;
 use crate::engine::slot_queries::{
     self, Key, Lease, Release, ReleaseUnused, Renew, RequestRelease, SetData, held_slots,
-    insert_fence_floor, list_held, list_semaphores, registered, set_fence_floor, update_slot,
+    insert_fence_floor, list_held, list_semaphores, set_fence_floor, update_slot, with_slots,
 };
 use crate::engine::slots::SemaphoreBackend;
 use crate::engine::slots::{
@@ -285,11 +285,11 @@ impl<C: Link<Db = Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
     async fn purge_unused_slots(&mut self, age_us: i64) -> Result<usize, Error> {
         let conn = &mut *self.0;
         write!(conn, async {
-            let semaphores: Vec<(String, Option<i32>)> = conn.load(registered()).await?;
+            let semaphores: Vec<String> = conn.load(with_slots()).await?;
             let mut purged = 0;
-            for (name, permits) in semaphores {
-                let (name, registered) = (Named(&name), slot_queries::last_registered(permits));
-                let retained = slot_queries::last_retained(name, age_us, registered);
+            for name in semaphores {
+                let name = Named(&name);
+                let retained = slot_queries::last_retained(name, age_us);
                 let above = conn.get_optional(retained).await?.unwrap_or(0);
                 let last_fence = slots::table
                     .filter(slots::name.eq(name))

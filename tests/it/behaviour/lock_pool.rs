@@ -6,6 +6,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
+use diesel::connection::SimpleConnection;
 use diesel::result::DatabaseErrorKind;
 use diesel_locks::prelude::*;
 use diesel_locks::{
@@ -696,4 +697,21 @@ pub(crate) fn retried_transaction_is_one_request<B: Backend>() {
         let stopped = result_of(&pauses);
         assert!(matches!(stopped, Err(Error::Stopped { .. })), "{stopped:?}");
     }
+}
+
+/// The application has returned a connection without ending the transaction that it has begun by its own SQL.
+pub(crate) fn connection_with_an_untracked_transaction_is_lent_once<B: Backend>() {
+    let database = B::new();
+    let pool = database.pool(2);
+    let locks = LockPool::new(pool.clone());
+    let mut conn = pool.get().expect("a connection");
+    conn.batch_execute("BEGIN").expect("BEGIN");
+    B::count_up(&mut conn, 0);
+    drop(conn);
+    let error = locks.with_object_lock(request(), |_| Ok::<_, Error>(()));
+    let error = error.expect_err("the connection that was returned last");
+    let is_untracked = matches!(error, Error::UntrackedTransaction { .. });
+    assert!(is_untracked, "{error:?}");
+    let again = locks.with_object_lock(request(), |conn| Ok::<_, Error>(B::counter(conn, 0)));
+    assert_eq!(again.expect("another connection"), 0);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use diesel_locks::limits::{LONGEST_LEASE, LONGEST_WAIT};
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, InspectExt, LeaseState, Slot};
+use diesel_locks::{Error, InspectExt, IsolationLevel, LeaseState, Slot};
 
 use super::{HOUR, acquire, expire_lease, is_full, one_hour, single_slot, slots_of};
 use crate::support::Backend;
@@ -376,4 +376,20 @@ pub(crate) fn waiter_gets_the_slot_when_it_is_released<B: Backend>() {
     conn.release_slot(&slot).expect("ours");
     let next = result_of(&waiter).expect("it comes free");
     assert!(next.fence() > slot.fence());
+}
+
+/// The snapshot is older than the grant.
+pub(crate) fn force_release_all_in_a_snapshot_is_refused<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let level = TransactionOptions::new().isolation(IsolationLevel::RepeatableRead);
+    let slot = conn.run_transaction(level, |conn| {
+        B::counter(conn, 0);
+        let slot = acquire::<B>(&mut database.connect(), &single_slot());
+        let error = conn.force_release_all("one").expect_err("it sees no slot");
+        let is_refused = matches!(error, Error::UnsuitableIsolation { .. });
+        assert!(is_refused, "{error:?}");
+        Ok::<_, Error>(slot)
+    });
+    conn.release_slot(slot.expect("commit")).expect("ours");
 }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use diesel::Connection;
+use diesel::connection::InstrumentationEvent;
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, InspectExt, ListOptions};
 
@@ -229,4 +231,29 @@ pub(crate) fn acquire_timeout_holds_while_a_resize_is_stalled<B: Backend>() {
     for waiter in &waiters {
         assert!(result_of(waiter).expect("in the end"));
     }
+}
+
+/// Another session registers the second semaphore while the first one is purged.
+pub(crate) fn purge_keeps_what_is_registered_meanwhile<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let mut other = database.connect();
+    for name in ["a", "b"] {
+        let _ = acquire::<B>(&mut conn, &Semaphore::new(name, 1));
+    }
+    conn.register_semaphores([Semaphore::new("b", 1)])
+        .expect("register");
+    let mut begins = true;
+    conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+        if let InstrumentationEvent::StartQuery { query, .. } = event
+            && query.to_string().contains("diesel_locks_fences")
+            && std::mem::take(&mut begins)
+        {
+            other
+                .register_semaphores([Semaphore::new("b", 5)])
+                .expect("register");
+        }
+    });
+    assert_eq!(conn.purge_slots(Duration::ZERO).expect("purge"), 0);
+    assert_eq!(slots::<B>(&mut conn), 1 + 5);
 }

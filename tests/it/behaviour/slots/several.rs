@@ -454,3 +454,19 @@ pub(crate) fn unusable_numbers_of_permits_are_refused<B: Backend>() {
     }
     assert_eq!(held::<B>(&mut conn), 0);
 }
+
+/// Each statement takes 0.1 s, and one attempt more than 2 s.
+pub(crate) fn permits_of_a_slow_connection_are_granted<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let semaphore = Semaphore::new("of 25", 25);
+    conn.register_semaphores([&semaphore]).expect("register");
+    conn.set_instrumentation(|event: InstrumentationEvent<'_>| {
+        if let InstrumentationEvent::StartQuery { .. } = event {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let slot = conn.try_acquire_slot(&semaphore, hour_of(25));
+    let slot = slot.expect("an answer").expect("all are free");
+    assert_eq!(slot.permits(), 25);
+}

@@ -1,0 +1,59 @@
+//! Which rows a transaction leaves locked.
+
+use std::sync::mpsc::channel;
+
+use diesel::connection::InstrumentationEvent;
+use diesel::prelude::*;
+use diesel_locks::prelude::*;
+use diesel_locks::{Error, IsolationLevel};
+
+use crate::behaviour::slots::{HOUR, acquire};
+use crate::support::Backend;
+use crate::support::mysql::Mysql;
+
+type Attempt = fn(&mut MysqlConnection, &Semaphore) -> Result<bool, Error>;
+
+/// Another session is granted the slots between the search and the lock. It can renew and release them, although the transaction
+/// that was refused is open.
+#[test]
+fn slots_that_another_session_was_granted_are_not_locked() {
+    let lease: Attempt = |conn, semaphore| {
+        let slot = conn.try_acquire_slot(semaphore, LeaseOptions::new(HOUR))?;
+        Ok(slot.is_some())
+    };
+    let hold: Attempt = |conn, semaphore| {
+        Ok(conn
+            .try_with_slot(semaphore, |_| Ok::<_, Error>(()))?
+            .is_some())
+    };
+    for attempt in [lease, hold] {
+        let database = Mysql::new();
+        let three = Semaphore::new("three", 3);
+        let mut conn = database.connect();
+        let mut other = database.connect();
+        conn.register_semaphores([&three]).expect("register");
+        Mysql::sql(&mut other, "SET SESSION innodb_lock_wait_timeout = 1");
+        let (grants, granted) = channel();
+        let mut between = Some((other, three.clone()));
+        conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+            if let InstrumentationEvent::StartQuery { query, .. } = event
+                && query.to_string().contains("FOR UPDATE SKIP LOCKED")
+                && let Some((mut other, three)) = between.take()
+            {
+                let slots = [(); 3].map(|()| acquire::<Mysql>(&mut other, &three));
+                grants.send((other, slots)).expect("the test waits");
+            }
+        });
+        let level = TransactionOptions::new().isolation(IsolationLevel::ReadCommitted);
+        conn.run_transaction(level, |conn| {
+            assert!(!attempt(conn, &three)?, "all are held");
+            let (mut other, slots) = granted.try_recv().expect("between the two statements");
+            for mut slot in slots {
+                other.renew_slot(&mut slot, HOUR).expect("not locked");
+                other.release_slot(slot).expect("not locked");
+            }
+            Ok::<_, Error>(())
+        })
+        .expect("commit");
+    }
+}
