@@ -8,8 +8,9 @@ use diesel_locks::prelude::*;
 use diesel_locks::{Error, InspectExt, IsolationLevel, LeaseState, Slot};
 
 use super::{HOUR, acquire, expire_lease, is_full, one_hour, single_slot, slots_of};
+use crate::behaviour::exclusion::begin_for_locks;
 use crate::support::Backend;
-use crate::support::threads::{result_of, spawn};
+use crate::support::threads::{result_of, roll_back, spawn};
 
 fn assert_lost<T: std::fmt::Debug>(result: Result<T, Error>) {
     let error = result.expect_err("the slot is another's");
@@ -136,14 +137,12 @@ pub(crate) fn force_release_all_of_an_unknown_semaphore_is_an_error<B: Backend>(
     };
     for name in ["typo", "One", "one "] {
         assert_unknown(conn.force_release_all(name), name);
-        let options = TransactionOptions::new();
-        conn.run_transaction(options, |conn| -> Result<(), Error> {
-            assert_unknown(conn.force_release_all(name), name);
-            // The transaction remains usable.
-            assert_eq!(conn.held_slots(&slots_of("one"))?.len(), 1);
-            Ok(())
-        })
-        .expect("commit");
+        begin_for_locks::<B>(&mut conn);
+        assert_unknown(conn.force_release_all(name), name);
+        // The transaction remains usable.
+        let held = conn.held_slots(&slots_of("one")).expect("rows");
+        assert_eq!(held.len(), 1);
+        roll_back(&mut conn);
     }
     conn.set_permits("paused", 0).expect("a new semaphore");
     conn.release_slot(slot).expect("ours");
