@@ -297,7 +297,8 @@ pair! {
         /// # Errors
         ///
         /// [`Error::UnknownSemaphore`] if the database has no semaphore of this name. An application that calls the method before the first
-        /// use [registers](Self::register_semaphores) the semaphore first. [Others](crate::Error#errors-by-method).
+        /// use [registers](Self::register_semaphores) the semaphore first. [`Error::UnsuitableIsolation`] in an open transaction above READ
+        /// COMMITTED on PostgreSQL, MySQL and MariaDB. [Others](crate::Error#errors-by-method).
         #[doc(alias("break lock", "steal", "unlock", "evict"))]
         fn force_release_all(semaphore: impl AsRef<str>) -> Result<usize, Error> {
             let name = semaphore.as_ref().to_owned();

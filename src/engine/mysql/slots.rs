@@ -1,7 +1,7 @@
 //! Slots of semaphores on MySQL and MariaDB.
 //!
 //! Every statement that changes a slot selects its row by the whole key, so that at any isolation level InnoDB locks
-//! that row and no gap, and no session waits for two rows. Except what a dropped future sends: it knows the token only, and
+//! that row and no gap (unless it has no such row, at REPEATABLE READ), and no session waits for two rows. Except what a dropped future sends: it knows the token only, and
 //! the session ends afterwards.
 
 use std::time::Duration;
