@@ -127,11 +127,8 @@ impl<'a, P: Pool> Candidate<'a, P> {
         while !self.stop().is_stopped() {
             let (semaphore, lease) = (self.node.semaphore, self.node.lease);
             let began = Instant::now();
-            let acquired = self
-                .node
-                .renewer
-                .acquire_when_free(semaphore, lease, Wait::Forever);
-            match acquired.await {
+            let wait = Some(Wait::Forever);
+            match self.node.renewer.lease(semaphore, lease, wait).await {
                 Ok(held) => {
                     self.node.succeeded();
                     if self.leads(held.is_held()) {

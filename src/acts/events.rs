@@ -65,68 +65,53 @@ pub(crate) fn record_locks_released(request: &Request, held: Duration) {
     );
 }
 
-pub(crate) struct SlotRequest<'a> {
-    semaphore: &'a str,
+/// Records the outcome of a request for a slot: its number if it is leased.
+pub(crate) fn record_slot(
+    semaphore: &Semaphore,
     started: Instant,
-}
-
-impl<'a> SlotRequest<'a> {
-    /// The request begins now.
-    pub(crate) fn new(semaphore: &'a Semaphore) -> Self {
-        Self {
-            semaphore: semaphore.name(),
-            started: Instant::now(),
-        }
-    }
-
-    /// Records the outcome, with the slot's number if it has a lease.
-    pub(crate) fn record<T>(
-        &self,
-        outcome: Result<Option<&T>, &Error>,
-        number: impl Fn(&T) -> Option<u32>,
-    ) {
-        let waited = self.started.elapsed();
-        match outcome {
-            Ok(Some(granted)) => tracing::debug!(
-                target: "diesel_locks::slot",
-                outcome = "granted",
-                semaphore = self.semaphore,
-                number = number(granted),
-                ?waited,
-                waited_us = micros(waited),
-                "slot acquired"
-            ),
-            Ok(None) | Err(Error::Unavailable { .. }) => tracing::debug!(
-                target: "diesel_locks::slot",
-                outcome = "refused",
-                semaphore = self.semaphore,
-                "slot not acquired: all are held"
-            ),
-            #[cfg(feature = "_pool")]
-            Err(Error::Stopped { .. }) => tracing::debug!(
-                target: "diesel_locks::slot",
-                outcome = "stopped",
-                semaphore = self.semaphore,
-                ?waited,
-                waited_us = micros(waited),
-                "wait for a slot stopped"
-            ),
-            Err(error) if error.is_timeout() => tracing::warn!(
-                target: "diesel_locks::slot",
-                outcome = "timed_out",
-                semaphore = self.semaphore,
-                ?waited,
-                waited_us = micros(waited),
-                "slot timed out"
-            ),
-            Err(error) => tracing::warn!(
-                target: "diesel_locks::slot",
-                outcome = "failed",
-                semaphore = self.semaphore,
-                %error,
-                "slot failed"
-            ),
-        }
+    outcome: Result<Option<u32>, &Error>,
+) {
+    let (semaphore, waited) = (semaphore.name(), started.elapsed());
+    match outcome {
+        Ok(number) => tracing::debug!(
+            target: "diesel_locks::slot",
+            outcome = "granted",
+            semaphore,
+            number,
+            ?waited,
+            waited_us = micros(waited),
+            "slot acquired"
+        ),
+        Err(Error::Unavailable { .. }) => tracing::debug!(
+            target: "diesel_locks::slot",
+            outcome = "refused",
+            semaphore,
+            "slot not acquired: all are held"
+        ),
+        #[cfg(feature = "_pool")]
+        Err(Error::Stopped { .. }) => tracing::debug!(
+            target: "diesel_locks::slot",
+            outcome = "stopped",
+            semaphore,
+            ?waited,
+            waited_us = micros(waited),
+            "wait for a slot stopped"
+        ),
+        Err(error) if error.is_timeout() => tracing::warn!(
+            target: "diesel_locks::slot",
+            outcome = "timed_out",
+            semaphore,
+            ?waited,
+            waited_us = micros(waited),
+            "slot timed out"
+        ),
+        Err(error) => tracing::warn!(
+            target: "diesel_locks::slot",
+            outcome = "failed",
+            semaphore,
+            %error,
+            "slot failed"
+        ),
     }
 }
 

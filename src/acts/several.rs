@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use crate::acts::cancel_guard::{CancelGuard, unless_dropped};
 use crate::acts::slot::{release_batch, release_unused};
-use crate::acts::slot_attempts::{MAX_ATTEMPTS, NO_WAIT, RetryBudget, acquire};
-use crate::acts::slot_queue::{begin_wait, notify_released};
+use crate::acts::slot_attempts::{MAX_ATTEMPTS, RetryBudget, acquire};
+use crate::acts::slot_queue::notify_released;
 use crate::acts::transaction::outside;
 use crate::acts::waiting::{Answer, Waiting};
 use crate::engine::Engine;
@@ -126,16 +126,6 @@ impl<'a> Several<'a> {
 
     pub(crate) fn is_lease(&self) -> bool {
         self.lease.is_some()
-    }
-
-    /// Makes one attempt, for a request that does not wait. Releases what it has acquired if that is not all.
-    pub(crate) async fn try_once(&self, engine: &mut dyn Engine) -> Result<Option<Slot>, Error> {
-        let waiting = begin_wait(self.semaphore, Wait::No)?;
-        let outcome = self.attempt(engine, &waiting, NO_WAIT).await;
-        if outcome.is_err() {
-            self.give_up(engine).await;
-        }
-        Ok(outcome?.break_value())
     }
 
     /// Acquires what is free, and returns the slot when that is all. A request that waits keeps it until then, and another one

@@ -6,11 +6,11 @@ use uuid::Uuid;
 
 use crate::acts::cancel_guard::CancelGuard;
 use crate::acts::closures::Work;
-use crate::acts::events::{SlotRequest, record_slot_released};
+use crate::acts::events::{record_slot, record_slot_released};
 #[cfg(feature = "testing")]
 use crate::acts::failures;
 use crate::acts::several::Several;
-use crate::acts::slot_attempts::{NO_WAIT, RetryBudget, acquire, begin_with_slot};
+use crate::acts::slot_attempts::{RetryBudget, acquire, begin_with_slot};
 use crate::acts::slot_queue::{
     self, NotifyOnDrop, Pace, max_concurrent, poll_until, wait_for_turn,
 };
@@ -18,7 +18,7 @@ use crate::acts::transaction::{
     assert_in_transaction, assert_open_if_in_transaction, commit_or_rollback, outside,
     roll_back_stopped,
 };
-use crate::acts::waiting::{Answer, Waiting};
+use crate::acts::waiting::{Answer, Waiting, unless_refused};
 use crate::engine::slots::{Expiry, ReleaseKind};
 use crate::engine::{Engine, HasEngine};
 use crate::error::NameKind;
@@ -34,28 +34,9 @@ pub(crate) async fn try_acquire(
     lease: &LeaseOptions,
     token: Uuid,
 ) -> Result<Option<Slot>, Error> {
-    let request = SlotRequest::new(semaphore);
-    let outcome = acquire_once(engine, semaphore, lease, token).await;
-    request.record(outcome.as_ref().map(Option::as_ref), |it| Some(it.number));
-    outcome
-}
-
-async fn acquire_once(
-    engine: &mut dyn Engine,
-    semaphore: &Semaphore,
-    lease: &LeaseOptions,
-    token: Uuid,
-) -> Result<Option<Slot>, Error> {
-    let several = Several::leased(semaphore, lease)?;
-    let _turn = wait_for_turn(engine, semaphore).await?;
-    #[cfg(feature = "testing")]
-    if failures::of_slot(engine, semaphore)? {
-        return Ok(None);
-    }
-    match several {
-        Some(several) => several.try_once(engine).await,
-        None => acquire(engine, semaphore, lease, token, NO_WAIT).await,
-    }
+    let acquire = Acquire::lease(semaphore, lease, Some(token));
+    let acquired = request(engine, semaphore, acquire, None).await;
+    unless_refused(acquired).map(Option::flatten)
 }
 
 pub(crate) async fn acquire_timeout(
@@ -64,16 +45,54 @@ pub(crate) async fn acquire_timeout(
     lease: &LeaseOptions,
     wait: Wait,
 ) -> Result<Slot, Error> {
-    let request = SlotRequest::new(semaphore);
+    let acquire = Acquire::lease(semaphore, lease, None);
+    let slot = request(engine, semaphore, acquire, Some(wait)).await?;
+    Ok(slot.expect("the slot of a lease"))
+}
+
+/// Acquires slots, and records the outcome. Without a wait it makes one attempt, when its turn has come. Returns the slot of a lease
+/// or of several permits.
+async fn request(
+    engine: &mut dyn Engine,
+    semaphore: &Semaphore,
+    acquire: Result<Acquire<'_>, Error>,
+    wait: Option<Wait>,
+) -> Result<Option<Slot>, Error> {
+    let started = Instant::now();
+    let is_lease = acquire.as_ref().is_ok_and(Acquire::is_lease);
     let outcome = async {
-        let several = Several::leased(semaphore, lease)?;
-        let acquire = Acquire::leased(lease, several.as_ref());
-        let slot = poll_until(engine, semaphore, wait, Some(Pace::default()), acquire).await?;
-        Ok(slot.expect("the slot of a lease"))
+        let acquire = acquire?;
+        let _turn = match wait {
+            None => Some(wait_for_turn(engine, semaphore).await?),
+            Some(_) => None,
+        };
+        poll_until(engine, semaphore, wait.unwrap_or(Wait::No), &acquire).await
     };
     let outcome = outcome.await;
-    request.record(outcome.as_ref().map(Some), |slot| Some(slot.number));
+    let leased = |slot: &Option<Slot>| slot.as_ref().filter(|_| is_lease).map(Slot::number);
+    record_slot(semaphore, started, outcome.as_ref().map(leased));
     outcome
+}
+
+/// Runs the closure in a transaction that holds a slot, or several permits.
+pub(crate) async fn with_slot<C, T, E, F>(
+    conn: &mut C,
+    semaphore: &Semaphore,
+    permits: Option<u32>,
+    wait: Wait,
+    work: F,
+) -> Result<T, E>
+where
+    C: HasEngine,
+    for<'r> F: Work<&'r mut C, Result<T, E>>,
+    E: From<Error>,
+{
+    let acquire = Acquire::in_transaction(semaphore, permits);
+    let acquired = request(&mut *C::engine(conn)?, semaphore, acquire, Some(wait)).await;
+    match acquired? {
+        Some(slot) => finish_with_slots(conn, &slot, work).await,
+        None => finish_with_slot(conn, semaphore, work).await,
+    }
 }
 
 pub(crate) async fn try_with_slot<C, T, E, F>(
@@ -86,42 +105,12 @@ where
     for<'r> F: Work<&'r mut C, Result<T, E>>,
     E: From<Error>,
 {
-    let request = SlotRequest::new(semaphore);
-    let outcome = try_begin(&mut *C::engine(conn)?, semaphore).await;
-    request.record(outcome.as_ref().map(Option::as_ref), |()| None);
-    match outcome? {
-        Some(()) => finish_with_slot(conn, semaphore, work).await.map(Some),
+    let acquire = Ok(Acquire::Transaction);
+    let acquired = request(&mut *C::engine(conn)?, semaphore, acquire, None).await;
+    match unless_refused(acquired)? {
+        Some(_) => finish_with_slot(conn, semaphore, work).await.map(Some),
         None => Ok(None),
     }
-}
-
-async fn try_begin(engine: &mut dyn Engine, semaphore: &Semaphore) -> Result<Option<()>, Error> {
-    let _turn = wait_for_turn(engine, semaphore).await?;
-    #[cfg(feature = "testing")]
-    if failures::of_slot(engine, semaphore)? {
-        return Ok(None);
-    }
-    begin_with_slot(engine, semaphore, NO_WAIT).await
-}
-
-pub(crate) async fn with_slot<C, T, E, F>(
-    conn: &mut C,
-    semaphore: &Semaphore,
-    wait: Wait,
-    work: F,
-) -> Result<T, E>
-where
-    C: HasEngine,
-    for<'r> F: Work<&'r mut C, Result<T, E>>,
-    E: From<Error>,
-{
-    let request = SlotRequest::new(semaphore);
-    let mut engine = C::engine(conn)?;
-    let outcome = poll_until(&mut *engine, semaphore, wait, None, Acquire::Transaction).await;
-    drop(engine);
-    request.record(outcome.as_ref().map(Some), |_| None);
-    outcome?;
-    finish_with_slot(conn, semaphore, work).await
 }
 
 async fn finish_with_slot<C, T, E, F>(conn: &mut C, semaphore: &Semaphore, work: F) -> Result<T, E>
@@ -136,38 +125,6 @@ where
     let mut guard = CancelGuard::after_begin(conn)?;
     let outcome = caught(commit_or_rollback(&mut *guard, None, work, || ())).await;
     guard.finish_with(outcome)
-}
-
-pub(crate) async fn with_slots<C, T, E, F>(
-    conn: &mut C,
-    semaphore: &Semaphore,
-    permits: u32,
-    wait: Wait,
-    work: F,
-) -> Result<T, E>
-where
-    C: HasEngine,
-    for<'r> F: Work<&'r mut C, Result<T, E>>,
-    E: From<Error>,
-{
-    let request = SlotRequest::new(semaphore);
-    let outcome = async {
-        let several = Several::of_transaction(semaphore, permits)?;
-        let acquire = Acquire::Several(&several);
-        let mut engine = C::engine(conn)?;
-        poll_until(
-            &mut *engine,
-            semaphore,
-            wait,
-            Some(Pace::default()),
-            acquire,
-        )
-        .await
-    };
-    let outcome = outcome.await;
-    request.record(outcome.as_ref().map(Some), |_| None);
-    let slot = outcome?.expect("the slot of several permits");
-    finish_with_slots(conn, &slot, work).await
 }
 
 /// Runs the closure in the open transaction, which has locked the slots, and releases them after its end.
@@ -200,41 +157,60 @@ where
     guard.finish_with(outcome)
 }
 
-/// What a waiter acquires.
-#[derive(Clone, Copy)]
+/// What a request acquires.
 pub(crate) enum Acquire<'a> {
-    /// A lease of a slot, which outlives the session.
-    Lease(&'a LeaseOptions),
+    /// A lease of a slot, which outlives the session: by this token, if there is one.
+    Lease(&'a LeaseOptions, Option<Uuid>),
     /// A transaction that holds a slot.
     Transaction,
     /// Several permits, leased or for a transaction.
-    Several(&'a Several<'a>),
+    Several(Several<'a>),
 }
 
 impl<'a> Acquire<'a> {
-    pub(crate) fn leased(lease: &'a LeaseOptions, several: Option<&'a Several<'a>>) -> Self {
-        several.map_or(Self::Lease(lease), Self::Several)
+    pub(crate) fn lease(
+        semaphore: &'a Semaphore,
+        lease: &'a LeaseOptions,
+        token: Option<Uuid>,
+    ) -> Result<Self, Error> {
+        let several = Several::leased(semaphore, lease)?;
+        Ok(several.map_or(Self::Lease(lease, token), Self::Several))
+    }
+
+    /// A transaction that holds a slot, or so many permits.
+    pub(crate) fn in_transaction(
+        semaphore: &'a Semaphore,
+        permits: Option<u32>,
+    ) -> Result<Self, Error> {
+        permits.map_or(Ok(Self::Transaction), |permits| {
+            Several::of_transaction(semaphore, permits).map(Self::Several)
+        })
     }
 
     /// Several permits, which a request keeps between its attempts. So it does not look at the holders before an attempt, and
     /// others do not wait behind it.
-    pub(crate) fn several(self) -> Option<&'a Several<'a>> {
+    pub(crate) fn several(&self) -> Option<&Several<'a>> {
         match self {
             Self::Several(several) => Some(several),
-            Self::Lease(_) | Self::Transaction => None,
+            Self::Lease(..) | Self::Transaction => None,
         }
     }
 
     /// How many may query at once for the first time. Of those that want several permits one, which then has the turn.
-    pub(crate) fn max_concurrent(self, semaphore: &Semaphore) -> usize {
+    pub(crate) fn max_concurrent(&self, semaphore: &Semaphore) -> usize {
         self.several()
             .map_or_else(|| max_concurrent(semaphore), |_| 1)
     }
 
+    /// The pace of those that wait for a lease, or for several permits. The holders of slots of transactions can't be read.
+    pub(crate) fn timing(&self, pace: Pace) -> Option<Pace> {
+        (!matches!(self, Self::Transaction)).then_some(pace)
+    }
+
     /// Whether no transaction is begun.
-    fn is_lease(self) -> bool {
+    pub(crate) fn is_lease(&self) -> bool {
         match self {
-            Self::Lease(_) => true,
+            Self::Lease(..) => true,
             Self::Several(several) => several.is_lease(),
             Self::Transaction => false,
         }
@@ -242,7 +218,7 @@ impl<'a> Acquire<'a> {
 
     /// Is granted the slot of the lease, or a transaction. Keeps nothing if the wait was stopped meanwhile.
     pub(crate) async fn attempt(
-        self,
+        &self,
         engine: &mut dyn Engine,
         semaphore: &Semaphore,
         waiting: &Waiting,
@@ -253,8 +229,9 @@ impl<'a> Acquire<'a> {
             return Ok(Answer::Continue(None));
         }
         let slot = match self {
-            Self::Lease(lease) => {
-                let slot = acquire(engine, semaphore, lease, Uuid::new_v4(), budget).await?;
+            Self::Lease(lease, token) => {
+                let token = token.unwrap_or_else(Uuid::new_v4);
+                let slot = acquire(engine, semaphore, lease, token, budget).await?;
                 let Some(slot) = slot else {
                     return Ok(Answer::Continue(None));
                 };

@@ -12,7 +12,7 @@ use crate::acts::cancel_guard::unless_dropped;
 use crate::acts::events::record_slot_released;
 use crate::acts::several::Several;
 use crate::acts::slot::Acquire;
-use crate::acts::slot_attempts::{MAX_ATTEMPTS, MAX_RESIZE_WAIT, MIN_RESIZE_WAIT, RetryBudget};
+use crate::acts::slot_attempts::{MAX_RESIZE_WAIT, MIN_RESIZE_WAIT, NO_WAIT, RetryBudget};
 use crate::acts::waiting::{Answer, Attempt, Attempts, Waiting};
 use crate::engine::Engine;
 use crate::error::limits::FEW_SLOTS;
@@ -39,7 +39,7 @@ pub(crate) fn join(
     database: Option<String>,
     max_concurrent: usize,
     timing: Option<Pace>,
-    (connected, acquire): (bool, Acquire<'_>),
+    (connected, acquire): (bool, &Acquire<'_>),
 ) {
     let Some(database) = database else {
         place.stay_alone();
@@ -67,11 +67,10 @@ pub(crate) async fn poll_until(
     engine: &mut dyn Engine,
     semaphore: &Semaphore,
     wait: Wait,
-    timing: Option<Pace>,
-    acquire: Acquire<'_>,
+    acquire: &Acquire<'_>,
 ) -> Result<Option<Slot>, Error> {
     let waiting = &begin_wait(semaphore, wait)?;
-    let polled = poll(&mut *engine, semaphore, waiting, timing, acquire).await;
+    let polled = poll(&mut *engine, semaphore, waiting, acquire).await;
     if polled.is_err()
         && let Some(several) = acquire.several()
     {
@@ -91,10 +90,9 @@ async fn poll(
     engine: &mut dyn Engine,
     semaphore: &Semaphore,
     waiting: &Waiting,
-    timing: Option<Pace>,
-    acquire: Acquire<'_>,
+    acquire: &Acquire<'_>,
 ) -> Result<Option<Slot>, Error> {
-    let wait = waiting.wait;
+    let (wait, timing) = (waiting.wait, acquire.timing(Pace::default()));
     let in_transaction = depth::depth(engine.status())? > 0;
     let looks = !in_transaction && acquire.several().is_none();
     let mut holders = Holders::new(timing.filter(|_| looks));
@@ -146,18 +144,16 @@ impl RetryBudget {
     /// A waiter that polls soon again needs few attempts: a locked slot is mostly being granted to another.
     pub(crate) fn of(waiting: &Waiting, turn: Attempt) -> Self {
         let Attempt { is_first, released } = turn;
+        let resize_timeout = match waiting.wait {
+            Wait::No => return NO_WAIT,
+            Wait::Forever => MAX_RESIZE_WAIT,
+            Wait::AtMost(limit) => limit
+                .saturating_sub(waiting.elapsed())
+                .clamp(MIN_RESIZE_WAIT, MAX_RESIZE_WAIT),
+        };
         Self {
-            max_attempts: match waiting.wait {
-                Wait::No => MAX_ATTEMPTS,
-                Wait::AtMost(_) | Wait::Forever if is_first || released.is_some() => 3,
-                Wait::AtMost(_) | Wait::Forever => 1,
-            },
-            resize_timeout: match waiting.wait {
-                Wait::AtMost(limit) => limit
-                    .saturating_sub(waiting.elapsed())
-                    .clamp(MIN_RESIZE_WAIT, MAX_RESIZE_WAIT),
-                Wait::No | Wait::Forever => MAX_RESIZE_WAIT,
-            },
+            max_attempts: if is_first || released.is_some() { 3 } else { 1 },
+            resize_timeout,
             preferred: released.and_then(|Released(number)| number),
         }
     }

@@ -33,6 +33,14 @@ pub(crate) async fn answer_in_time<T: Send>(
     }
 }
 
+/// `None` in place of the refusal of a request that does not wait.
+pub(crate) fn unless_refused<T>(outcome: Result<T, Error>) -> Result<Option<T>, Error> {
+    match outcome {
+        Err(Error::Unavailable { .. }) => Ok(None),
+        outcome => outcome.map(Some),
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) wait: Wait,

@@ -15,6 +15,7 @@ use crate::acts::cancel_guard::counted;
 use crate::acts::closures::blocking;
 #[cfg(feature = "_async_pool")]
 use crate::acts::closures::{RepeatedWork, Work};
+use crate::acts::waiting::unless_refused;
 use crate::link::activity::Activity;
 use crate::pools::object_waits::{self, ObjectWait, Shared};
 #[cfg(feature = "r2d2")]
@@ -253,8 +254,8 @@ impl<C: SemaphoreExt + ObjectLockExt + R2D2Connection + 'static> LockPool<R2d2Po
     {
         let wait = ObjectWait::without::<R2d2Pool<C>>(self.stop.as_ref(), request.into())?;
         let active = self.shared.activity.begin(Some(wait.subject()));
-        let Some(mut held) = C::block_on(object_waits::try_begin(&self.shared, &wait, &active))?
-        else {
+        let held = C::block_on(object_waits::begin(&self.shared, &wait, &active));
+        let Some(mut held) = unless_refused(held)? else {
             return Ok(None);
         };
         C::block_on(held.run(blocking(&mut Some(f)))).map(Some)
@@ -275,13 +276,9 @@ impl<C: SemaphoreExt + ObjectLockExt + R2D2Connection + 'static> LockPool<R2d2Po
         F: FnOnce(&mut C) -> Result<T, E>,
         E: From<Error>,
     {
-        let stop = self.stop.as_ref();
-        let mut held = C::block_on(slot_waits::begin(
-            &self.shared,
-            stop,
-            semaphore,
-            wait.into(),
-        ))?;
+        let (shared, stop, wait) = (&*self.shared, self.stop.as_ref(), Some(wait.into()));
+        let held = slot_waits::begin(shared, stop, semaphore, None, wait);
+        let mut held = C::block_on(held)?;
         C::block_on(held.run(blocking(&mut Some(f))))
     }
 
@@ -302,8 +299,8 @@ impl<C: SemaphoreExt + ObjectLockExt + R2D2Connection + 'static> LockPool<R2d2Po
         F: FnOnce(&mut C) -> Result<T, E>,
         E: From<Error>,
     {
-        let (shared, stop) = (&*self.shared, self.stop.as_ref());
-        let held = slot_waits::begin_several(shared, stop, semaphore, permits, wait.into());
+        let (shared, stop, wait) = (&*self.shared, self.stop.as_ref(), Some(wait.into()));
+        let held = slot_waits::begin(shared, stop, semaphore, Some(permits), wait);
         let mut held = C::block_on(held)?;
         C::block_on(held.run(blocking(&mut Some(f))))
     }
@@ -320,8 +317,8 @@ impl<C: SemaphoreExt + ObjectLockExt + R2D2Connection + 'static> LockPool<R2d2Po
         F: FnOnce(&mut C) -> Result<T, E>,
         E: From<Error>,
     {
-        let held = slot_waits::try_begin(&self.shared, self.stop.as_ref(), semaphore);
-        let Some(mut held) = C::block_on(held)? else {
+        let held = slot_waits::begin(&*self.shared, self.stop.as_ref(), semaphore, None, None);
+        let Some(mut held) = unless_refused(C::block_on(held))? else {
             return Ok(None);
         };
         C::block_on(held.run(blocking(&mut Some(f)))).map(Some)
@@ -402,8 +399,8 @@ impl<P: Pool<Style = Async>> LockPool<P> {
         counted(&self.shared.activity, async move {
             let wait = ObjectWait::without::<P>(self.stop.as_ref(), request)?;
             let active = self.shared.activity.begin(Some(wait.subject()));
-            let Some(mut held) = object_waits::try_begin(&self.shared, &wait, &active).await?
-            else {
+            let held = object_waits::begin(&self.shared, &wait, &active).await;
+            let Some(mut held) = unless_refused(held)? else {
                 return Ok(None);
             };
             let done = P::droppable(held.run(f)).await;
@@ -423,7 +420,8 @@ impl<P: Pool<Style = Async>> LockPool<P> {
         T: Send,
         E: From<Error> + Send,
     {
-        let held = slot_waits::begin(&*self.shared, self.stop.as_ref(), semaphore, wait.into());
+        let (shared, stop, wait) = (&*self.shared, self.stop.as_ref(), Some(wait.into()));
+        let held = slot_waits::begin(shared, stop, semaphore, None, wait);
         counted(&self.shared.activity, async move {
             let mut held = held.await?;
             P::droppable(held.run(f)).await
@@ -443,8 +441,8 @@ impl<P: Pool<Style = Async>> LockPool<P> {
         T: Send,
         E: From<Error> + Send,
     {
-        let (shared, stop) = (&*self.shared, self.stop.as_ref());
-        let held = slot_waits::begin_several(shared, stop, semaphore, permits, wait.into());
+        let (shared, stop, wait) = (&*self.shared, self.stop.as_ref(), Some(wait.into()));
+        let held = slot_waits::begin(shared, stop, semaphore, Some(permits), wait);
         counted(&self.shared.activity, async move {
             let mut held = held.await?;
             P::droppable(held.run(f)).await
@@ -462,9 +460,9 @@ impl<P: Pool<Style = Async>> LockPool<P> {
         T: Send,
         E: From<Error> + Send,
     {
-        let held = slot_waits::try_begin(&*self.shared, self.stop.as_ref(), semaphore);
+        let held = slot_waits::begin(&*self.shared, self.stop.as_ref(), semaphore, None, None);
         counted(&self.shared.activity, async move {
-            let Some(mut held) = held.await? else {
+            let Some(mut held) = unless_refused(held.await)? else {
                 return Ok(None);
             };
             let done = P::droppable(held.run(f)).await;

@@ -100,7 +100,7 @@ pair! {
         #[doc(alias("with_permit", "concurrency limit"))]
         fn with_slot(semaphore: &Semaphore, wait: impl Into<Wait>; f) -> Result<T, E> {
             let wait = wait.into();
-            |conn| slots::with_slot(conn, semaphore, wait, f).await
+            |conn| slots::with_slot(conn, semaphore, None, wait, f).await
         }
 
         /// Runs `f` in a transaction that holds several permits, all or none, and commits it. Waits while too few are free.
@@ -126,7 +126,7 @@ pair! {
         #[doc(alias("weight", "acquire_many"))]
         fn with_slots(semaphore: &Semaphore, permits: u32, wait: impl Into<Wait>; f) -> Result<T, E> {
             let wait = wait.into();
-            |conn| slots::with_slots(conn, semaphore, permits, wait, f).await
+            |conn| slots::with_slot(conn, semaphore, Some(permits), wait, f).await
         }
 
         /// Runs `f` in a transaction that holds a slot, or returns `None` when no slot is free.

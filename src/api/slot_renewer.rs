@@ -7,6 +7,7 @@ use diesel::r2d2::R2D2Connection;
 use crate::SemaphoreExt;
 #[cfg(feature = "_async_pool")]
 use crate::acts::closures::Work;
+use crate::acts::waiting::unless_refused;
 use crate::api::slot_guard::SlotGuard;
 #[cfg(feature = "r2d2")]
 use crate::pools::r2d2::R2d2Pool;
@@ -30,8 +31,8 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
         semaphore: &Semaphore,
         lease: impl Into<LeaseOptions>,
     ) -> Result<Option<SlotGuard>, Error> {
-        let held = C::block_on(self.acquire_if_free(semaphore, &lease.into()))?;
-        Ok(held.map(SlotGuard::new))
+        let held = C::block_on(self.lease(semaphore, &lease.into(), None));
+        Ok(unless_refused(held)?.map(SlotGuard::new))
     }
 
     /// Acquires a slot, and waits while all are held, as [`acquire_slot`](SemaphoreExt::acquire_slot), with no connection
@@ -49,7 +50,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
         lease: impl Into<LeaseOptions>,
         wait: impl Into<Wait>,
     ) -> Result<SlotGuard, Error> {
-        let held = C::block_on(self.acquire_when_free(semaphore, &lease.into(), wait.into()))?;
+        let held = C::block_on(self.lease(semaphore, &lease.into(), Some(wait.into())))?;
         Ok(SlotGuard::new(held))
     }
 
@@ -121,8 +122,8 @@ impl<P: Pool<Style = Async>> SlotRenewer<P> {
     ) -> impl Future<Output = Result<Option<SlotGuard<Async>>, Error>> + Send {
         let lease = lease.into();
         async move {
-            let held = self.acquire_if_free(semaphore, &lease).await?;
-            Ok(held.map(SlotGuard::new))
+            let held = self.lease(semaphore, &lease, None).await;
+            Ok(unless_refused(held)?.map(SlotGuard::new))
         }
     }
 
@@ -133,9 +134,9 @@ impl<P: Pool<Style = Async>> SlotRenewer<P> {
         lease: impl Into<LeaseOptions>,
         wait: impl Into<Wait>,
     ) -> impl Future<Output = Result<SlotGuard<Async>, Error>> + Send {
-        let (lease, wait) = (lease.into(), wait.into());
+        let (lease, wait) = (lease.into(), Some(wait.into()));
         async move {
-            let held = self.acquire_when_free(semaphore, &lease, wait).await?;
+            let held = self.lease(semaphore, &lease, wait).await?;
             Ok(SlotGuard::new(held))
         }
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 use crate::acts::cancel_guard::{counted, unless_dropped};
-use crate::acts::slot;
+use crate::acts::slot::{self, Acquire};
 use crate::acts::slot_queue::{Pace, begin_wait};
 use crate::engine::HasEngine;
 use crate::error::limits::{LONGEST_POLL_INTERVAL, SHORTEST_POLL_INTERVAL};
@@ -210,35 +210,24 @@ impl<P: Pool> SlotRenewer<P> {
         }
     }
 
-    /// Acquires a slot if one is free. If the future is dropped, the slot is released.
-    pub(crate) async fn acquire_if_free(
+    /// Waits for a slot without a connection, and acquires it; without a wait, if one is free. If the future is dropped, the slot is
+    /// released.
+    pub(crate) async fn lease(
         &self,
         semaphore: &Semaphore,
         lease: &LeaseOptions,
-    ) -> Result<Option<Held>, Error> {
-        let subject = RequestSubject::slots(semaphore, lease.permits_at_once());
-        let active = self.activity().begin(Some(subject));
-        let connections = &self.shared.connections;
-        let acquired = slot_waits::try_lease(connections, self.stop(), semaphore, lease);
-        let slot = counted(self.activity(), acquired).await?;
-        Ok(slot.map(|slot| self.hold(slot, lease, active)))
-    }
-
-    /// Waits for a slot without a connection, and acquires it. Otherwise as [`acquire_if_free`](Self::acquire_if_free).
-    pub(crate) async fn acquire_when_free(
-        &self,
-        semaphore: &Semaphore,
-        lease: &LeaseOptions,
-        wait: Wait,
+        wait: Option<Wait>,
     ) -> Result<Held, Error> {
-        self.check_interval()?;
+        if wait.is_some() {
+            self.check_interval()?;
+        }
         let subject = RequestSubject::slots(semaphore, lease.permits_at_once());
         let active = self.activity().begin(Some(subject));
-        let connections = &self.shared.connections;
-        let acquired =
-            slot_waits::lease(connections, self.stop(), semaphore, lease, wait, self.pace);
-        let slot = counted(self.activity(), acquired).await?;
-        Ok(self.hold(slot, lease, active))
+        let acquire = Acquire::lease(semaphore, lease, None);
+        let (connections, stop) = (&self.shared.connections, self.stop());
+        let acquired = slot_waits::request(connections, stop, semaphore, acquire, wait, self.pace);
+        let (slot, _) = counted(self.activity(), acquired).await?;
+        Ok(self.hold(slot.expect("the slot of a lease"), lease, active))
     }
 
     /// Borrows a connection of the pool, unless the handle is stopped.

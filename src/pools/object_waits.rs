@@ -135,18 +135,6 @@ pub(crate) async fn begin<'a, P: Pool>(
     })
 }
 
-/// [`begin`] of a request that does not wait; `None` when another transaction holds one of the locks.
-pub(crate) async fn try_begin<'a, P: Pool>(
-    shared: &'a Shared<P>,
-    wait: &'a ObjectWait,
-    active: &Active,
-) -> Result<Option<HeldObjects<'a, P>>, Error> {
-    match begin(shared, wait, active).await {
-        Err(Error::Unavailable { .. }) => Ok(None),
-        begun => begun.map(Some),
-    }
-}
-
 async fn acquire<P: Pool>(shared: &Shared<P>, wait: &ObjectWait) -> Result<Borrowed<P>, Error> {
     let ObjectWait {
         request,

@@ -1,14 +1,14 @@
 //! Waits for slots without a connection: for leases, and for transactions, which it runs. How often a waiter asks is decided in
 //! `acts::slot_queue`, and when in `queue`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::acts::cancel_guard::{CancelGuard, discard_if_unusable};
 use crate::acts::closures::Work;
-use crate::acts::events::SlotRequest;
+use crate::acts::events::record_slot;
 use crate::acts::several::Several;
 use crate::acts::slot::{Acquire, finish_with_slots};
-use crate::acts::slot_attempts::{NO_WAIT, RetryBudget};
+use crate::acts::slot_attempts::RetryBudget;
 use crate::acts::slot_queue::{Holders, NotifyOnDrop, Pace, begin_wait, join, place, turn};
 use crate::acts::transaction::commit_or_rollback;
 use crate::acts::waiting::{Answer, Attempt, Attempts, Waiting};
@@ -19,7 +19,7 @@ use crate::pools::connections::{Borrowed, Connections};
 use crate::pools::object_waits::Shared;
 use crate::rt::caught;
 use crate::rt::stop_token::StopToken;
-use crate::{Error, LeaseOptions, Pool, RequestSubject, Semaphore, Slot, Wait};
+use crate::{Error, Pool, RequestSubject, Semaphore, Slot, Wait};
 
 /// How long a wait that has ended waits for a connection to release what it keeps.
 const GIVE_UP: Duration = Duration::from_millis(200);
@@ -27,43 +27,38 @@ const GIVE_UP: Duration = Duration::from_millis(200);
 /// The connection of the attempt, and the slot of a lease or of several permits.
 type Granted<P> = (Option<Slot>, Borrowed<P>);
 
-/// Leases a slot without waiting; `None` when none is free. The slot is released if the future is dropped.
-pub(crate) async fn try_lease<P: Pool>(
+/// Acquires slots within a time limit, or until `stop` is stopped, and records the outcome. Without a wait it makes one attempt, when
+/// its turn has come. What it has leased is released if the future is dropped.
+pub(crate) async fn request<P: Pool>(
     connections: &Connections<P>,
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
-    lease: &LeaseOptions,
-) -> Result<Option<Slot>, Error> {
-    let request = SlotRequest::new(semaphore);
-    let outcome = async {
-        let several = Several::leased(semaphore, lease)?;
-        let acquire = Acquire::leased(lease, several.as_ref());
-        let granted = once(connections, stop, semaphore, acquire).await?;
-        Ok(granted.and_then(|(slot, _)| slot))
-    };
-    let outcome = outcome.await;
-    request.record(outcome.as_ref().map(Option::as_ref), |it| Some(it.number));
-    outcome
-}
-
-/// Leases a slot within a time limit, or until `stop` is stopped. Otherwise as [`try_lease`].
-pub(crate) async fn lease<P: Pool>(
-    connections: &Connections<P>,
-    stop: Option<&StopToken>,
-    semaphore: &Semaphore,
-    lease: &LeaseOptions,
-    wait: Wait,
+    acquire: Result<Acquire<'_>, Error>,
+    wait: Option<Wait>,
     pace: Pace,
-) -> Result<Slot, Error> {
-    let request = SlotRequest::new(semaphore);
+) -> Result<Granted<P>, Error> {
+    let started = Instant::now();
+    let is_lease = acquire.as_ref().is_ok_and(Acquire::is_lease);
     let outcome = async {
-        let several = Several::leased(semaphore, lease)?;
-        let acquire = Acquire::leased(lease, several.as_ref());
-        let granted = poll(connections, stop, semaphore, wait, Some(pace), acquire).await?;
-        Ok(granted.0.expect("the slot of a lease"))
+        let acquire = acquire?;
+        let max_concurrent = connections.max_concurrent(acquire.max_concurrent(semaphore));
+        let waiting = begin_wait(semaphore, wait.unwrap_or(Wait::No))?.stopped_by(stop);
+        waiting.check_stop()?;
+        let _turn = match wait {
+            None => Some(turn(semaphore, max_concurrent).await),
+            Some(_) => None,
+        };
+        let polled = poll(connections, semaphore, &waiting, pace, &acquire).await;
+        if polled.is_err()
+            && let Some(several) = acquire.several()
+        {
+            give_up(connections, semaphore, several).await;
+        }
+        polled
     };
     let outcome = outcome.await;
-    request.record(outcome.as_ref().map(Some), |slot| Some(slot.number));
+    let leased = |(slot, _): &Granted<P>| slot.as_ref().filter(|_| is_lease).map(Slot::number);
+    record_slot(semaphore, started, outcome.as_ref().map(leased));
     outcome
 }
 
@@ -78,64 +73,21 @@ pub(crate) struct HeldSlot<'a, P: Pool> {
     _active: Active,
 }
 
-/// Waits for a slot, and begins a transaction that holds it. The caller runs the work, without an await in between.
+/// Begins a transaction that holds a slot, or so many permits, when they are granted. The caller runs the work, without an await in
+/// between.
 pub(crate) async fn begin<'a, P: Pool>(
     shared: &Shared<P>,
     stop: Option<&StopToken>,
     semaphore: &'a Semaphore,
-    wait: Wait,
+    permits: Option<u32>,
+    wait: Option<Wait>,
 ) -> Result<HeldSlot<'a, P>, Error> {
-    let subject = RequestSubject::slots(semaphore, 1);
+    let subject = RequestSubject::slots(semaphore, permits.unwrap_or(1));
     let active = shared.activity.begin(Some(subject));
-    let request = SlotRequest::new(semaphore);
-    let (connections, acquire) = (&shared.connections, Acquire::Transaction);
-    let outcome = poll(connections, stop, semaphore, wait, None, acquire).await;
-    request.record(outcome.as_ref().map(Some), |_| None);
-    HeldSlot::new(outcome?, semaphore, active)
-}
-
-/// [`begin`] with several permits.
-pub(crate) async fn begin_several<'a, P: Pool>(
-    shared: &Shared<P>,
-    stop: Option<&StopToken>,
-    semaphore: &'a Semaphore,
-    permits: u32,
-    wait: Wait,
-) -> Result<HeldSlot<'a, P>, Error> {
-    let subject = RequestSubject::slots(semaphore, permits);
-    let active = shared.activity.begin(Some(subject));
-    let request = SlotRequest::new(semaphore);
-    let outcome = async {
-        let several = Several::of_transaction(semaphore, permits)?;
-        let (connections, acquire) = (&shared.connections, Acquire::Several(&several));
-        poll(
-            connections,
-            stop,
-            semaphore,
-            wait,
-            Some(Pace::default()),
-            acquire,
-        )
-        .await
-    };
-    let outcome = outcome.await;
-    request.record(outcome.as_ref().map(Some), |_| None);
-    HeldSlot::new(outcome?, semaphore, active)
-}
-
-/// [`begin`] without waiting; `None` when no slot is free.
-pub(crate) async fn try_begin<'a, P: Pool>(
-    shared: &Shared<P>,
-    stop: Option<&StopToken>,
-    semaphore: &'a Semaphore,
-) -> Result<Option<HeldSlot<'a, P>>, Error> {
-    let subject = RequestSubject::slots(semaphore, 1);
-    let active = shared.activity.begin(Some(subject));
-    let request = SlotRequest::new(semaphore);
-    let outcome = once(&shared.connections, stop, semaphore, Acquire::Transaction).await;
-    request.record(outcome.as_ref().map(Option::as_ref), |_| None);
-    let granted = outcome?.map(|granted| HeldSlot::new(granted, semaphore, active));
-    granted.transpose()
+    let acquire = Acquire::in_transaction(semaphore, permits);
+    let (connections, pace) = (&shared.connections, Pace::default());
+    let granted = request(connections, stop, semaphore, acquire, wait, pace).await?;
+    HeldSlot::new(granted, semaphore, active)
 }
 
 impl<'a, P: Pool> HeldSlot<'a, P> {
@@ -166,37 +118,6 @@ impl<'a, P: Pool> HeldSlot<'a, P> {
     }
 }
 
-/// Makes one attempt when its turn has come, and returns its result with the connection.
-async fn once<P: Pool>(
-    connections: &Connections<P>,
-    stop: Option<&StopToken>,
-    semaphore: &Semaphore,
-    acquire: Acquire<'_>,
-) -> Result<Option<Granted<P>>, Error> {
-    let waiting = begin_wait(semaphore, Wait::No)?.stopped_by(stop);
-    waiting.check_stop()?;
-    let max_concurrent = connections.max_concurrent(acquire.max_concurrent(semaphore));
-    let _turn = turn(semaphore, max_concurrent).await;
-    let mut conn = connections.borrow(&waiting).await?;
-    if !matches!(acquire, Acquire::Transaction) {
-        conn.begin_to_lease();
-    }
-    let mut engine = conn.engine()?;
-    let granted = acquire.attempt(&mut *engine, semaphore, &waiting, NO_WAIT);
-    let granted = granted.await;
-    let granted = discard_if_unusable(&mut *engine, granted);
-    drop(engine);
-    if granted.is_err()
-        && let Some(several) = acquire.several()
-    {
-        // Not on a connection that is lost.
-        drop(conn);
-        give_up(connections, semaphore, several).await;
-        return granted.map(|_| None);
-    }
-    Ok(granted?.break_value().map(|slot| (slot, conn)))
-}
-
 /// Releases what a request keeps that has ended, if the pool has a connection. What it can't release expires.
 async fn give_up<P: Pool>(
     connections: &Connections<P>,
@@ -224,30 +145,12 @@ async fn give_up<P: Pool>(
 /// process. Returns what was granted with the connection of the attempt.
 async fn poll<P: Pool>(
     connections: &Connections<P>,
-    stop: Option<&StopToken>,
-    semaphore: &Semaphore,
-    wait: Wait,
-    timing: Option<Pace>,
-    acquire: Acquire<'_>,
-) -> Result<Granted<P>, Error> {
-    let waiting = &begin_wait(semaphore, wait)?.stopped_by(stop);
-    let polled = poll_attempts(connections, semaphore, waiting, timing, acquire).await;
-    if polled.is_err()
-        && let Some(several) = acquire.several()
-    {
-        give_up(connections, semaphore, several).await;
-    }
-    polled
-}
-
-async fn poll_attempts<P: Pool>(
-    connections: &Connections<P>,
     semaphore: &Semaphore,
     waiting: &Waiting,
-    timing: Option<Pace>,
-    acquire: Acquire<'_>,
+    pace: Pace,
+    acquire: &Acquire<'_>,
 ) -> Result<Granted<P>, Error> {
-    let wait = waiting.wait;
+    let (wait, timing) = (waiting.wait, acquire.timing(pace));
     let max_concurrent = connections.max_concurrent(acquire.max_concurrent(semaphore));
     let mut attempts = Attempts::borrowing(waiting, place(semaphore));
     let mut holders = Holders::new(timing.filter(|_| acquire.several().is_none()));
@@ -318,7 +221,7 @@ async fn ask<P: Pool>(
     semaphore: &Semaphore,
     waiting: &Waiting,
     holders: &mut Holders,
-    acquire: Acquire<'_>,
+    acquire: &Acquire<'_>,
     attempt: Attempt,
 ) -> Result<Answer<Granted<P>>, Error> {
     let mut engine = conn.engine()?;
@@ -344,7 +247,9 @@ async fn ask<P: Pool>(
         }
         Err(error) if !waiting.outlasts(&error) => Err(error),
         refused => {
-            connections.refresh_identity(&mut *engine).await?;
+            if waiting.wait != Wait::No {
+                connections.refresh_identity(&mut *engine).await?;
+            }
             refused.map(|refused| Answer::Continue(refused.continue_value().flatten()))
         }
     }
