@@ -39,27 +39,13 @@ use crate::{Error, LeaseState, Slot, StopToken};
 #[doc(alias("RAII", "MutexGuard", "permit", "lease"))]
 pub struct SlotGuard<S = Blocking> {
     held: Held,
-    /// Stopped when the guard is lost or released.
-    #[cfg(feature = "_async_pool")]
-    ended: StopToken,
     style: PhantomData<fn() -> S>,
 }
 
 impl<S> SlotGuard<S> {
     pub(crate) fn new(held: Held) -> Self {
-        #[cfg(feature = "_async_pool")]
-        let ended = StopToken::new();
-        #[cfg(feature = "_async_pool")]
-        {
-            let end = ended.stop_on_drop();
-            held.signal_loss(move || drop(end));
-        }
-        Self {
-            held,
-            #[cfg(feature = "_async_pool")]
-            ended,
-            style: PhantomData,
-        }
+        let style = PhantomData;
+        Self { held, style }
     }
 
     /// Returns whether the slot is held: the last confirmed lease has not ended. Reads the clock, not the
@@ -222,7 +208,7 @@ impl SlotGuard<Async> {
     /// ```
     #[doc(alias("HandleLostToken", "cancelled", "expired"))]
     pub async fn lost(&self) {
-        self.ended.stopped().await;
+        self.held.ended.stopped().await;
     }
 
     /// Releases the slot as a blocking guard does, with the same errors.
@@ -262,13 +248,9 @@ pub struct ActiveSlot<S = Blocking> {
 impl<S> ActiveSlot<S> {
     pub(crate) fn new(held: Held, stop: &StopToken) -> Self {
         let stop = stop.child();
-        let ended = stop.stop_on_drop();
-        held.signal_loss(move || drop(ended));
-        held.stop_on_request(stop.stop_on_drop());
-        Self {
-            guard: SlotGuard::new(held),
-            stop,
-        }
+        held.stop_when_inactive(&stop);
+        let guard = SlotGuard::new(held);
+        Self { guard, stop }
     }
 
     /// Returns whether the closure is to continue: the slot is held, and neither a stop nor its release was requested. Reads the

@@ -15,7 +15,7 @@ use crate::jobs::callbacks::{Callback, call, call_all, may_wait};
 use crate::link::activity::Active;
 use crate::rt::alarm::call_at;
 use crate::rt::lock;
-use crate::rt::stop_token::StopOnDrop;
+use crate::rt::stop_token::StopToken;
 use crate::{Error, LeaseOptions, LeaseState, Slot};
 
 /// A renewal that would extend the lease by less leaves the slot out, if the lease has a `max_hold`.
@@ -209,6 +209,8 @@ pub(crate) struct State {
     progress_within: Option<Duration>,
     /// No renewal extends the lease beyond this time after the grant.
     max_hold: Option<Duration>,
+    /// Stopped when the guard is lost or released.
+    pub(crate) ended: StopToken,
     inner: Mutex<Inner>,
 }
 
@@ -219,15 +221,18 @@ struct Inner {
     progress: Instant,
     /// Whether a renewal has left the slot out since.
     stalled: bool,
-    /// Whether the holder is asked to release the slot,
+    /// Whether the holder is asked to release the slot.
     release_requested: bool,
-    /// and what is stopped then.
-    stopped_on_request: Option<StopOnDrop>,
+    /// Stopped then, or when the guard is lost or released.
+    active: Option<StopToken>,
     kind: ReleaseKind,
-    /// Those of this crate, which the thread that notices the loss calls,
-    signals: Vec<Callback>,
-    /// and those of the application, which another thread calls.
     callbacks: Vec<Callback>,
+}
+
+impl Inner {
+    fn is_held(&self) -> bool {
+        self.phase == Phase::Held && Instant::now() < self.deadline
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -248,11 +253,11 @@ impl State {
                 progress: acquired,
                 stalled: false,
                 release_requested: false,
-                stopped_on_request: None,
+                active: None,
                 kind: ReleaseKind::Used,
-                signals: Vec::new(),
                 callbacks: Vec::new(),
             }),
+            ended: StopToken::new(),
             slot,
             acquired,
             progress_within: lease.progress_within,
@@ -266,14 +271,11 @@ impl State {
 
     pub(crate) fn is_held(&self) -> bool {
         let inner = lock(&self.inner);
-        match inner.phase {
-            Phase::Held if Instant::now() < inner.deadline => true,
-            Phase::Held => {
-                self.mark_lost(inner);
-                false
-            }
-            Phase::Lost | Phase::Released => false,
+        let is_held = inner.is_held();
+        if !is_held && inner.phase == Phase::Held {
+            self.mark_lost(inner);
         }
+        is_held
     }
 
     /// Has the guard marked as lost when its lease ends, also while a renewal hangs in a statement.
@@ -302,9 +304,11 @@ impl State {
         if !release_requested || std::mem::replace(&mut inner.release_requested, true) {
             return;
         }
-        let stopped = inner.stopped_on_request.take();
+        let active = inner.active.take();
         drop(inner);
-        drop(stopped);
+        if let Some(active) = active {
+            active.stop();
+        }
         let (semaphore, number) = (&self.slot.semaphore, self.slot.number);
         tracing::info!(semaphore, number, "the holder is asked to release the slot");
     }
@@ -313,11 +317,15 @@ impl State {
         lock(&self.inner).release_requested
     }
 
-    /// Has a token stopped when the release of the slot is requested; at once if it is requested already.
-    pub(crate) fn stop_on_request(&self, stop: StopOnDrop) {
+    /// Has a token stopped when the slot is lost or released, or its release is requested; at once if it was before.
+    pub(crate) fn stop_when_inactive(&self, stop: &StopToken) {
+        self.is_held();
         let mut inner = lock(&self.inner);
-        if !inner.release_requested {
-            inner.stopped_on_request = Some(stop);
+        if inner.phase == Phase::Held && !inner.release_requested {
+            inner.active = Some(stop.clone());
+        } else {
+            drop(inner);
+            stop.stop();
         }
     }
 
@@ -366,7 +374,7 @@ impl State {
     /// Callbacks are called without the lock: they may call the guard.
     fn mark_lost(&self, mut inner: MutexGuard<'_, Inner>) {
         inner.phase = Phase::Lost;
-        let signals = std::mem::take(&mut inner.signals);
+        let active = inner.active.take();
         let callbacks = std::mem::take(&mut inner.callbacks);
         drop(inner);
         events::record_slot_lost(
@@ -374,8 +382,15 @@ impl State {
             self.slot.number,
             self.acquired.elapsed(),
         );
-        signals.into_iter().for_each(call);
+        self.stop(active);
         call_all(callbacks);
+    }
+
+    /// Those who wait for the tokens may panic when they are woken.
+    fn stop(&self, active: Option<StopToken>) {
+        for token in [Some(self.ended.clone()), active].into_iter().flatten() {
+            let _ = catch_unwind(AssertUnwindSafe(|| token.stop()));
+        }
     }
 
     /// Sets how the slot is released when its guard is dropped, and by a shutdown: as a used one by default.
@@ -386,7 +401,7 @@ impl State {
     /// Sets that the slot is released as a used one, if it is held. Returns whether it is.
     pub(crate) fn begin_use(&self) -> bool {
         let mut inner = lock(&self.inner);
-        let is_held = inner.phase == Phase::Held && Instant::now() < inner.deadline;
+        let is_held = inner.is_held();
         if is_held {
             inner.kind = ReleaseKind::Used;
         }
@@ -401,10 +416,7 @@ impl State {
     /// Marks the guard as released if it is held. Returns the end of its last confirmed lease.
     fn mark_handed_on(&self) -> Option<Instant> {
         let inner = lock(&self.inner);
-        let deadline = inner.deadline;
-        if inner.phase != Phase::Held || Instant::now() >= deadline {
-            return None;
-        }
+        let deadline = inner.is_held().then_some(inner.deadline)?;
         self.end(inner);
         Some(deadline)
     }
@@ -412,15 +424,16 @@ impl State {
     fn end(&self, mut inner: MutexGuard<'_, Inner>) -> Option<ReleaseKind> {
         let kind = inner.kind;
         let phase = std::mem::replace(&mut inner.phase, Phase::Released);
-        let signals = std::mem::take(&mut inner.signals);
+        let active = inner.active.take();
         let callbacks = std::mem::take(&mut inner.callbacks);
         drop(inner);
         if phase == Phase::Held {
             let held = self.acquired.elapsed();
             events::record_slot_released(&self.slot.semaphore, Some(self.slot.number), held);
         }
+        self.stop(active);
         // Dropping what they have captured may panic.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop((signals, callbacks))));
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(callbacks)));
         (phase != Phase::Released).then_some(kind)
     }
 
@@ -443,22 +456,13 @@ impl State {
 
     /// Has a callback of the application called when the guard is lost; at once, by this thread, if it is lost already.
     pub(crate) fn on_lost(&self, callback: impl FnOnce() + Send + 'static) {
-        self.add(Box::new(callback), |inner| &mut inner.callbacks);
-    }
-
-    /// [`on_lost`](Self::on_lost) of this crate: the callback returns at once, and the thread that notices the loss calls it.
-    pub(crate) fn signal_loss(&self, signal: impl FnOnce() + Send + 'static) {
-        self.add(Box::new(signal), |inner| &mut inner.signals);
-    }
-
-    fn add(&self, callback: Callback, list: impl FnOnce(&mut Inner) -> &mut Vec<Callback>) {
         self.is_held();
         let mut inner = lock(&self.inner);
         match inner.phase {
-            Phase::Held => list(&mut inner).push(callback),
+            Phase::Held => inner.callbacks.push(Box::new(callback)),
             Phase::Lost => {
                 drop(inner);
-                call(callback);
+                call(Box::new(callback));
             }
             Phase::Released => {}
         }
