@@ -2,7 +2,6 @@
 
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 #[cfg(feature = "testing")]
 use std::sync::Weak;
 use std::sync::mpsc::Receiver;
@@ -11,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use crate::acts::{events, slot};
 pub(crate) use crate::engine::slots::ReleaseKind;
-use crate::jobs::callbacks::{Callback, call, call_all, may_wait};
+use crate::jobs::callbacks::{Callback, call, call_all};
+use crate::jobs::renewer::{Handle, await_release};
 use crate::link::activity::Active;
 use crate::rt::alarm::call_at;
 use crate::rt::lock;
@@ -21,57 +21,8 @@ use crate::{Error, LeaseOptions, LeaseState, Slot};
 /// A renewal that would extend the lease by less leaves the slot out, if the lease has a `max_hold`.
 const LEAST_GAIN: Duration = Duration::from_millis(10);
 
-/// How long a thread that drops a guard waits at most until the slot is released.
-const DROP_TIMEOUT: Duration = Duration::from_millis(200);
-
 /// How often a guard is looked at, at least, until its lease ends: one that was dropped is forgotten then.
 const LONGEST_LOOK: Duration = Duration::from_secs(60);
-
-/// A renewer, whatever the type of its connections. Its futures are ready at once if these block.
-pub(crate) trait Renew: Send + Sync {
-    fn remove(&self, slot: &Slot);
-
-    /// Has the slot renewed as soon as possible: after the renewal that is running, if there is one.
-    fn renew_soon(self: Arc<Self>, slot: &Slot);
-
-    fn release<'a>(&'a self, slot: &'a Slot) -> Boxed<'a, Result<LeaseState, Error>>;
-
-    /// Has the slot released in the background, whose lease ends after `remaining`. If the connections block, returns a receiver
-    /// that is disconnected when the slot is released.
-    fn release_in_background(
-        self: Arc<Self>,
-        slot: &Slot,
-        kind: ReleaseKind,
-        remaining: Duration,
-    ) -> Option<Receiver<()>>;
-
-    /// Releases the slots of all guards, within `timeout` for a connection, and returns those that were held and are released.
-    /// Has the others released in the background. If the connections do not block, `timeout` limits the whole.
-    fn cut_all(self: Arc<Self>, timeout: Duration) -> Boxed<'static, Vec<Slot>>;
-
-    /// Ends the renewer's loop when nothing is left to release.
-    fn close(&self);
-}
-
-pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// Shared by a renewer's clones and its guards, and not by its loop: the last one ends the loop.
-pub(crate) struct Handle(pub(crate) Arc<dyn Renew>);
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.0.close();
-    }
-}
-
-/// Waits for a release in the background, for a short time. It is retried after that too.
-pub(crate) fn await_release(released: Option<Receiver<()>>) {
-    if let Some(released) = released
-        && may_wait()
-    {
-        let _ = released.recv_timeout(DROP_TIMEOUT);
-    }
-}
 
 /// A slot that is renewed while this lives. Dropping it has the slot released in the background. A thread waits for that for a
 /// short time.

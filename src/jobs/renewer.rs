@@ -5,6 +5,7 @@ mod renewals;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::pin::Pin;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Waker;
@@ -17,7 +18,8 @@ use crate::acts::slot::{self, Acquire};
 use crate::acts::slot_queue::{Pace, begin_wait};
 use crate::engine::HasEngine;
 use crate::error::limits::{LONGEST_POLL_INTERVAL, SHORTEST_POLL_INTERVAL};
-use crate::jobs::guard::{Boxed, Handle, Held, ReleaseKind, Renew, State, await_release};
+use crate::jobs::callbacks::may_wait;
+use crate::jobs::guard::{Held, ReleaseKind, State};
 use crate::jobs::renewer::releases::PendingRelease;
 use crate::jobs::renewer::renewals::SHORTEST_ANSWER;
 use crate::jobs::renewer::renewals::start;
@@ -29,6 +31,9 @@ use crate::rt::stop_token::StopToken;
 use crate::{
     Error, LeaseOptions, LeaseState, Pool, RequestInfo, RequestSubject, Semaphore, Slot, Wait,
 };
+
+/// How long a thread that drops a guard waits at most until the slot is released.
+const DROP_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Acquires leased slots, and renews their leases in the background while their guards live.
 ///
@@ -259,6 +264,52 @@ impl<P: Pool> SlotRenewer<P> {
     pub(crate) async fn release_all(&self) -> usize {
         let timeout = self.pool().timeout();
         self.shared.release_held(timeout).await.len()
+    }
+}
+
+/// A renewer, whatever the type of its connections. Its futures are ready at once if these block.
+pub(crate) trait Renew: Send + Sync {
+    fn remove(&self, slot: &Slot);
+
+    /// Has the slot renewed as soon as possible: after the renewal that is running, if there is one.
+    fn renew_soon(self: Arc<Self>, slot: &Slot);
+
+    fn release<'a>(&'a self, slot: &'a Slot) -> Boxed<'a, Result<LeaseState, Error>>;
+
+    /// Has the slot released in the background, whose lease ends after `remaining`. If the connections block, returns a receiver
+    /// that is disconnected when the slot is released.
+    fn release_in_background(
+        self: Arc<Self>,
+        slot: &Slot,
+        kind: ReleaseKind,
+        remaining: Duration,
+    ) -> Option<Receiver<()>>;
+
+    /// Releases the slots of all guards, within `timeout` for a connection, and returns those that were held and are released.
+    /// Has the others released in the background. If the connections do not block, `timeout` limits the whole.
+    fn cut_all(self: Arc<Self>, timeout: Duration) -> Boxed<'static, Vec<Slot>>;
+
+    /// Ends the renewer's loop when nothing is left to release.
+    fn close(&self);
+}
+
+pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Shared by a renewer's clones and its guards, and not by its loop: the last one ends the loop.
+pub(crate) struct Handle(pub(crate) Arc<dyn Renew>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// Waits for a release in the background, for a short time. It is retried after that too.
+pub(crate) fn await_release(released: Option<Receiver<()>>) {
+    if let Some(released) = released
+        && may_wait()
+    {
+        let _ = released.recv_timeout(DROP_TIMEOUT);
     }
 }
 

@@ -19,8 +19,8 @@ use uuid::Uuid;
 use crate::acts::cancel_guard::unless_dropped;
 use crate::acts::slot_queue::notify_released;
 use crate::engine::HasEngine;
-use crate::jobs::guard::{ReleaseKind, Renew, State};
-use crate::jobs::renewer::Shared;
+use crate::jobs::guard::{ReleaseKind, State};
+use crate::jobs::renewer::{Renew, Shared};
 use crate::link::activity::Active;
 use crate::values::lease::RenewalRequest;
 use crate::{Error, Pool, Slot};
@@ -143,7 +143,7 @@ impl<P: Pool> Shared<P> {
             .clamp(POOL_TIMEOUT, longest)
     }
 
-    /// As [`Renew::cut_all`](crate::jobs::guard::Renew::cut_all). Has all slots released in the background if the future is
+    /// As [`Renew::cut_all`]. Has all slots released in the background if the future is
     /// dropped.
     pub(super) async fn release_held(self: &Arc<Self>, timeout: Duration) -> Vec<Slot> {
         let mut cut = Cut {
