@@ -140,6 +140,7 @@ use crate::{ObjectLockExt, SemaphoreExt};
 /// A future may be dropped at every `.await`: see `operation::dropped_futures`.
 ///
 /// [In a web service]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/web-service.md#wait-without-a-connection
+#[derive(Clone)]
 #[doc(alias("queue", "bulkhead", "waiters", "async", "bb8", "deadpool"))]
 pub struct LockPool<P> {
     shared: Arc<Shared<P>>,
@@ -154,9 +155,7 @@ impl<P: Pool> LockPool<P> {
             stop: None,
         }
     }
-}
 
-impl<P> LockPool<P> {
     pub(crate) fn activity(&self) -> &Activity {
         &self.shared.activity
     }
@@ -487,15 +486,6 @@ impl<P: Pool<Style = Async>> LockPool<P> {
             let (shared, stop) = (&*self.shared, self.stop.as_ref());
             P::droppable(object_waits::run_attempts(shared, stop, transaction, f)).await
         })
-    }
-}
-
-impl<P> Clone for LockPool<P> {
-    fn clone(&self) -> Self {
-        Self {
-            shared: Arc::clone(&self.shared),
-            stop: self.stop.clone(),
-        }
     }
 }
 

@@ -48,6 +48,7 @@ use crate::{Blocking, LockPool, Pool, Slot, SlotRenewer, StopToken};
 /// The renewers and lock pools of one `Shutdown` all block (`Shutdown`), or are all asynchronous (`Shutdown<Async>`). An
 /// application that has both has two: stop the tokens of both first, then wait for both. The asynchronous calls are
 /// `Shutdown::<Async>::new()` and `shutdown.shut_down(limit).await`.
+#[derive(Clone)]
 #[doc(alias("SIGTERM", "graceful", "drain", "exit"))]
 pub struct Shutdown<S = Blocking> {
     registry: Arc<Registry>,
@@ -150,15 +151,6 @@ impl Unfinished {
 
 /// The least time that a release at the deadline waits for a connection of the pool.
 const SHORTEST_RELEASE: Duration = Duration::from_millis(500);
-
-impl<S> Clone for Shutdown<S> {
-    fn clone(&self) -> Self {
-        Self {
-            registry: Arc::clone(&self.registry),
-            style: PhantomData,
-        }
-    }
-}
 
 impl<S> Default for Shutdown<S> {
     fn default() -> Self {

@@ -91,23 +91,13 @@ const DROP_TIMEOUT: Duration = Duration::from_millis(200);
 /// In a test that pauses tokio's clock (`tokio::time::pause`), slots are renewed in time, except while `spawn_blocking` runs. Do
 /// not pause it with a database server: tokio advances it while all tasks wait for the network.
 #[doc(alias("heartbeat", "keepalive", "watchdog", "refresh", "lease"))]
+#[derive(Clone)]
 #[doc(alias("KeepAliveLockProvider", "distributed lock", "ShedLock"))]
 pub struct SlotRenewer<P> {
     shared: Arc<Shared<P>>,
     handle: Arc<Handle>,
     stop: Option<StopToken>,
     pace: Pace,
-}
-
-impl<P> Clone for SlotRenewer<P> {
-    fn clone(&self) -> Self {
-        Self {
-            shared: Arc::clone(&self.shared),
-            handle: Arc::clone(&self.handle),
-            stop: self.stop.clone(),
-            pace: self.pace,
-        }
-    }
 }
 
 impl<P> fmt::Debug for SlotRenewer<P> {
