@@ -55,9 +55,7 @@
 //! const COLLATE: Semaphore = Semaphore::from_static("collate-logs", 10);
 //!
 //! # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
-//! # let directory = tempfile::tempdir().expect("a directory");
-//! # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
-//! # diesel_locks::migrate(&mut pool.get()?)?;
+//! # let (pool, _directory) = sqlite::database();
 //! let renewer = SlotRenewer::new(pool); // when the application starts, with a pool of its own of two connections
 //! let lease = LeaseOptions::new(Duration::from_secs(30));
 //! // Renews the lease while the closure runs, and releases the slot when it returns or panics.

@@ -12,3 +12,13 @@ pub(crate) fn pool(url: &str) -> Result<Pool<ConnectionManager<SqliteConnection>
         .connection_customizer(Box::new(PrepareConnection))
         .build(ConnectionManager::new(url))
 }
+
+/// A pool for a new database with the tables, which is in the directory until that is dropped.
+#[allow(dead_code, reason = "for the examples of the documentation")]
+pub(crate) fn database() -> (Pool<ConnectionManager<SqliteConnection>>, tempfile::TempDir) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("app.db").display().to_string();
+    let pool = pool(&path).expect("a pool");
+    diesel_locks::migrate(&mut pool.get().expect("a connection")).expect("no tables yet");
+    (pool, directory)
+}

@@ -39,9 +39,7 @@ use crate::{ObjectLockExt, SemaphoreExt};
 /// use std::time::Duration;
 ///
 /// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
-/// # let directory = tempfile::tempdir()?;
-/// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
-/// # diesel_locks::migrate(&mut pool.get()?)?;
+/// # let (pool, _directory) = sqlite::database();
 /// let locks = LockPool::new(pool); // once, when the application starts
 ///
 /// // In a handler:
@@ -188,9 +186,7 @@ impl<P: Pool> LockPool<P> {
     /// # use diesel_locks::prelude::*;
     /// # use diesel_locks::{Error, LockPool};
     /// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
-    /// # let directory = tempfile::tempdir()?;
-    /// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
-    /// # diesel_locks::migrate(&mut pool.get()?)?;
+    /// # let (pool, _directory) = sqlite::database();
     /// let locks = LockPool::new(pool);
     /// locks.with_object_lock(ObjectId::new("Account", "4711"), |_conn| {
     ///     for request in locks.requests() {

@@ -56,9 +56,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
     /// const LEADER: Semaphore = Semaphore::from_static("mail-queue-leader", 1);
     ///
     /// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
-    /// # let directory = tempfile::tempdir()?;
-    /// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
-    /// # diesel_locks::migrate(&mut pool.get()?)?;
+    /// # let (pool, _directory) = sqlite::database();
     /// let stop = StopToken::new(); // stopped on SIGTERM
     /// let renewer = SlotRenewer::new(pool).stopped_by(&stop);
     /// let lease = LeaseOptions::new(Duration::from_secs(15)).holder("node-2");
@@ -121,9 +119,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
     /// use std::time::Duration;
     ///
     /// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
-    /// # let directory = tempfile::tempdir()?;
-    /// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
-    /// # diesel_locks::migrate(&mut pool.get()?)?;
+    /// # let (pool, _directory) = sqlite::database();
     /// let stop = StopToken::new(); // stopped on SIGTERM
     /// let renewer = SlotRenewer::new(pool).stopped_by(&stop);
     /// let lease = LeaseOptions::new(Duration::from_secs(30)).holder("node-2");

@@ -125,10 +125,8 @@ impl<S> SlotGuard<S> {
     /// use std::time::Duration;
     ///
     /// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
-    /// # let directory = tempfile::tempdir()?;
-    /// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
+    /// # let (pool, _directory) = sqlite::database();
     /// # let mut conn = pool.get()?;
-    /// # diesel_locks::migrate(&mut conn)?;
     /// # let renewer = SlotRenewer::new(pool);
     /// let lease = LeaseOptions::new(Duration::from_secs(30));
     /// let guard = renewer.acquire(&Semaphore::new("collate-logs", 10), &lease, Wait::No)?;

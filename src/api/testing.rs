@@ -105,10 +105,8 @@ pub struct OtherHolder<C: AsEngine<ASYNC>, const ASYNC: bool = false> {
 /// use diesel_locks::testing;
 ///
 /// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
-/// # let directory = tempfile::tempdir()?;
-/// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
+/// # let (pool, _directory) = sqlite::database();
 /// # let mut conn = pool.get()?;
-/// # diesel_locks::migrate(&mut conn)?;
 /// let order = ObjectId::new("Order", 4711);
 /// let other = testing::hold_object_lock(pool.get()?, LockRequest::shared(&order))?;
 /// assert_eq!(conn.try_with_object_lock(&order, |_conn| QueryResult::Ok(42))?, None);
@@ -163,10 +161,8 @@ const OWN_TRANSACTION: &str =
 /// use diesel_locks::testing;
 ///
 /// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
-/// # let directory = tempfile::tempdir()?;
-/// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
+/// # let (pool, _directory) = sqlite::database();
 /// # let mut conn = pool.get()?;
-/// # diesel_locks::migrate(&mut conn)?;
 /// let exports = Semaphore::new("exports", 5);
 /// let other = testing::hold_slots(pool.get()?, &exports, None)?;
 /// assert!(conn.try_with_slot(&exports, |_conn| QueryResult::Ok(()))?.is_none());

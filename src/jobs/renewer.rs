@@ -45,9 +45,7 @@ const DROP_TIMEOUT: Duration = Duration::from_millis(200);
 /// const COLLATE: Semaphore = Semaphore::from_static("collate-logs", 10);
 ///
 /// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
-/// # let directory = tempfile::tempdir()?;
-/// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
-/// # diesel_locks::migrate(&mut pool.get()?)?;
+/// # let (pool, _directory) = sqlite::database();
 /// let renewer = SlotRenewer::new(pool); // once, when the application starts
 ///
 /// let lease = LeaseOptions::new(Duration::from_secs(30)).holder("worker-7");
