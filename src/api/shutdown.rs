@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 #[cfg(feature = "_async_pool")]
@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 
 #[cfg(feature = "_async_pool")]
 use crate::Async;
-use crate::jobs::renewer::WeakRenewer;
+use crate::jobs::renewer::Renew;
 use crate::link::activity::{Activity, await_all_idle};
 use crate::rt::{block_on, lock};
 use crate::{Blocking, LockPool, Pool, Slot, SlotRenewer, StopToken};
@@ -70,7 +70,8 @@ impl<S> Shutdown<S> {
     /// handle that the token [stops](SlotRenewer::stopped_by): use it in place of `renewer`. Does not keep the renewer alive.
     #[must_use]
     pub fn add_renewer<P: Pool<Style = S>>(&self, renewer: &SlotRenewer<P>) -> SlotRenewer<P> {
-        self.registry.add_renewer(renewer.downgrade());
+        let weak = Some(renewer.downgrade());
+        self.registry.add(renewer.activity().clone(), weak);
         renewer.stopped_by(self.stop_token())
     }
 
@@ -78,7 +79,7 @@ impl<S> Shutdown<S> {
     /// [stops](LockPool::stopped_by): use it, and handles for requests made of it, in place of `locks`.
     #[must_use]
     pub fn add_lock_pool<P: Pool<Style = S>>(&self, locks: &LockPool<P>) -> LockPool<P> {
-        self.registry.add_transactions(locks.activity().clone());
+        self.registry.add(locks.activity().clone(), None);
         locks.stopped_by(self.stop_token())
     }
 }
@@ -102,9 +103,9 @@ impl Shutdown<Blocking> {
     pub fn shut_down(&self, limit: Duration) -> Unfinished {
         let ending = self.registry.stop(limit);
         let mut left = block_on(ending.await_idle());
-        for renewer in &ending.renewers {
-            left.slots
-                .extend(block_on(renewer.cut_all(ending.time_to_release())));
+        for registered in &ending.registered {
+            let cut = registered.cut_all(ending.time_to_release());
+            left.slots.extend(block_on(cut));
         }
         ending.record(&left);
         left
@@ -121,7 +122,7 @@ impl Shutdown<Async> {
         let ending = self.registry.stop(limit);
         let mut left = ending.await_idle().await;
         let time = ending.time_to_release();
-        let cuts = ending.renewers.iter().map(|renewer| renewer.cut_all(time));
+        let cuts = ending.registered.iter().map(|it| it.cut_all(time));
         left.slots = join_all(cuts).await.concat();
         ending.record(&left);
         left
@@ -173,22 +174,39 @@ impl<S> fmt::Debug for Shutdown<S> {
 #[derive(Default)]
 struct Registry {
     stop: StopToken,
-    transactions: Mutex<Vec<Activity>>,
-    renewers: Mutex<Vec<WeakRenewer>>,
+    registered: Mutex<Vec<Registered>>,
+}
+
+/// A lock pool, or a renewer, which ends, and gives its connections back, although this lives.
+#[derive(Clone)]
+struct Registered {
+    activity: Activity,
+    renewer: Option<Weak<dyn Renew>>,
+}
+
+impl Registered {
+    /// Whether nothing begins with it any more, and nothing is left to release.
+    fn has_ended(&self) -> bool {
+        match &self.renewer {
+            Some(renewer) => renewer.strong_count() == 0,
+            None => self.activity.has_ended(),
+        }
+    }
+
+    async fn cut_all(&self, timeout: Duration) -> Vec<Slot> {
+        match self.renewer.as_ref().and_then(Weak::upgrade) {
+            Some(renewer) => renewer.cut_all(timeout).await,
+            None => Vec::new(),
+        }
+    }
 }
 
 impl Registry {
     /// Once, however often it is called with clones.
-    fn add_renewer(&self, new: WeakRenewer) {
-        let mut renewers = lock(&self.renewers);
-        renewers.retain(|known| !known.has_ended() && !known.activity().is(new.activity()));
-        renewers.push(new);
-    }
-
-    fn add_transactions(&self, new: Activity) {
-        let mut transactions = lock(&self.transactions);
-        transactions.retain(|known| !known.has_ended() && !known.is(&new));
-        transactions.push(new);
+    fn add(&self, activity: Activity, renewer: Option<Weak<dyn Renew>>) {
+        let mut registered = lock(&self.registered);
+        registered.retain(|known| !known.has_ended() && !known.activity.is(&activity));
+        registered.push(Registered { activity, renewer });
     }
 
     /// Stops the token.
@@ -196,13 +214,12 @@ impl Registry {
         let started = Instant::now();
         let longest = Duration::from_secs(365 * 24 * 3600);
         self.stop.stop();
-        // Copies: other calls, and closures that register, must not wait for this one.
         Ending {
             started,
             limit,
             end: started + limit.min(longest),
-            transactions: lock(&self.transactions).clone(),
-            renewers: lock(&self.renewers).clone(),
+            // A copy: other calls, and closures that register, must not wait for this one.
+            registered: lock(&self.registered).clone(),
         }
     }
 }
@@ -212,22 +229,22 @@ struct Ending {
     started: Instant,
     limit: Duration,
     end: Instant,
-    transactions: Vec<Activity>,
-    renewers: Vec<WeakRenewer>,
+    registered: Vec<Registered>,
 }
 
 impl Ending {
     /// Waits until everything has ended, or until the deadline. Returns how much has not.
     async fn await_idle(&self) -> Unfinished {
-        let renewers = self.renewers.iter().map(|it| it.activity().clone());
-        let all: Vec<Activity> = self.transactions.iter().cloned().chain(renewers).collect();
-        let running = await_all_idle(&all, self.end).await;
-        let (transactions, guards) = running.split_at(self.transactions.len());
-        Unfinished {
-            slots: Vec::new(),
-            guards: guards.iter().sum(),
-            transactions: transactions.iter().sum(),
+        let all = self.registered.iter().map(|it| it.activity.clone());
+        let running = await_all_idle(&all.collect::<Vec<_>>(), self.end).await;
+        let mut left = Unfinished::default();
+        for (registered, running) in self.registered.iter().zip(running) {
+            match registered.renewer {
+                Some(_) => left.guards += running,
+                None => left.transactions += running,
+            }
         }
+        left
     }
 
     /// How long the release of what is left waits for a connection.

@@ -196,11 +196,8 @@ impl<P: Pool> SlotRenewer<P> {
     }
 
     /// This renewer, for a shutdown.
-    pub(crate) fn downgrade(&self) -> WeakRenewer {
-        WeakRenewer {
-            shared: Arc::downgrade(&self.handle.0),
-            activity: self.activity().clone(),
-        }
+    pub(crate) fn downgrade(&self) -> Weak<dyn Renew> {
+        Arc::downgrade(&self.handle.0)
     }
 
     /// Waits for a slot without a connection, and acquires it; without a wait, if one is free. If the future is dropped, the slot is
@@ -298,31 +295,6 @@ pub(crate) fn await_release(released: Option<Receiver<()>>) {
         && may_wait()
     {
         let _ = released.recv_timeout(DROP_TIMEOUT);
-    }
-}
-
-/// A renewer of which a shutdown knows. It ends, and gives its connections back, although this lives.
-#[derive(Clone)]
-pub(crate) struct WeakRenewer {
-    shared: Weak<dyn Renew>,
-    activity: Activity,
-}
-
-impl WeakRenewer {
-    pub(crate) fn activity(&self) -> &Activity {
-        &self.activity
-    }
-
-    /// Whether the renewer has ended, and nothing is left to release.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.shared.strong_count() == 0
-    }
-
-    pub(crate) async fn cut_all(&self, timeout: Duration) -> Vec<Slot> {
-        match self.shared.upgrade() {
-            Some(shared) => shared.cut_all(timeout).await,
-            None => Vec::new(),
-        }
     }
 }
 
