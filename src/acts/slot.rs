@@ -15,8 +15,8 @@ use crate::acts::slot_queue::{
     self, NotifyOnDrop, Pace, max_concurrent, poll_until, wait_for_turn,
 };
 use crate::acts::transaction::{
-    assert_in_transaction, assert_open_if_in_transaction, commit_or_rollback, outside,
-    roll_back_stopped,
+    TransactionFailure, assert_in_transaction, assert_open_if_in_transaction, commit_or_rollback,
+    outside, roll_back_stopped, run_begun,
 };
 use crate::acts::waiting::{Answer, Waiting, unless_refused};
 use crate::engine::slots::{Expiry, ReleaseKind};
@@ -120,11 +120,9 @@ where
     E: From<Error>,
 {
     let outermost = depth(C::engine(conn)?.status())? == 1;
+    // The slot is free when others are notified.
     let _notify = outermost.then(|| NotifyOnDrop::new(semaphore));
-    // Dropped before `_notify`: the slot is free when others are notified.
-    let mut guard = CancelGuard::after_begin(conn)?;
-    let outcome = caught(commit_or_rollback(&mut *guard, None, work, || ())).await;
-    guard.finish_with(outcome)
+    commit_or_rollback(conn, None, work, || ()).await
 }
 
 /// Runs the closure in the open transaction, which has locked the slots, and releases them after its end.
@@ -140,7 +138,7 @@ where
 {
     let acquired = Instant::now();
     let mut guard = CancelGuard::after_begin(conn)?;
-    let outcome = caught(commit_or_rollback(&mut *guard, None, work, || ())).await;
+    let outcome = caught(run_begun(&mut *guard, None, work, || ())).await;
     record_slot_released(&slot.semaphore, None, acquired.elapsed());
     let released = caught(async {
         let mut engine = C::engine(&mut *guard)?;
@@ -154,7 +152,8 @@ where
         }
         Err(panic) => outcome.and(Err(panic)),
     };
-    guard.finish_with(outcome)
+    let result = guard.finish_with(outcome);
+    result.map_err(TransactionFailure::into_error)
 }
 
 /// What a request acquires.

@@ -27,11 +27,13 @@ where
     for<'r> F: Work<&'r mut C, Result<T, E>>,
     E: From<Error>,
 {
-    let result = run_begun(conn, locks, work, ended).await;
+    let mut guard = CancelGuard::after_begin(conn)?;
+    let outcome = caught(run_begun(&mut *guard, locks, work, ended)).await;
+    let result = guard.finish_with(outcome);
     result.map_err(TransactionFailure::into_error)
 }
 
-/// [`commit_or_rollback`], with what failed.
+/// [`commit_or_rollback`] on a connection that the caller guards. Returns what failed.
 pub(crate) async fn run_begun<C, T, E, F>(
     conn: &mut C,
     locks: Option<&Request>,

@@ -209,11 +209,9 @@ impl<P: Pool> HeldObjects<'_, P> {
         for<'r> F: Work<&'r mut P::Connection, Result<T, E>>,
         E: From<Error>,
     {
-        let wait = self.wait;
-        let (ended, locks) = (wait.released(), Some(&wait.request));
-        let mut guard = self.enter().await?;
-        let outcome = caught(commit_or_rollback(&mut *guard, locks, work, ended)).await;
-        guard.finish_with(outcome)
+        self.check_stop().await?;
+        let (ended, locks) = (self.wait.released(), Some(&self.wait.request));
+        commit_or_rollback(&mut *self.conn, locks, work, ended).await
     }
 
     /// [`run`](Self::run) as one of the attempts of a transaction.
@@ -227,9 +225,9 @@ impl<P: Pool> HeldObjects<'_, P> {
         for<'r> F: Work<&'r mut P::Connection, Result<T, E>>,
         E: TransactionError<Via>,
     {
-        let wait = self.wait;
-        let (ended, locks) = (wait.released(), Some(&wait.request));
-        let mut guard = self.enter().await?;
+        self.check_stop().await?;
+        let (ended, locks) = (self.wait.released(), Some(&self.wait.request));
+        let mut guard = CancelGuard::after_begin(&mut *self.conn)?;
         let conn = &mut *guard;
         let attempt = async move {
             let ran = run_begun(conn, locks, work, ended).await;
@@ -240,13 +238,13 @@ impl<P: Pool> HeldObjects<'_, P> {
     }
 
     /// Ends the transaction after a stop.
-    async fn enter(&mut self) -> Result<CancelGuard<'_, P::Connection>, Error> {
-        if let Err(stopped) = self.wait.waiting.check_stop() {
+    async fn check_stop(&mut self) -> Result<(), Error> {
+        let stopped = self.wait.waiting.check_stop();
+        if stopped.is_err() {
             roll_back_stopped(&mut *self.conn.engine()?).await;
             self.wait.released()();
-            return Err(stopped);
         }
-        CancelGuard::after_begin(&mut *self.conn)
+        stopped
     }
 
     /// The connection, after the end of the transaction.

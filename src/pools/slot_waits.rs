@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::acts::cancel_guard::{CancelGuard, discard_if_unusable};
+use crate::acts::cancel_guard::discard_if_unusable;
 use crate::acts::closures::Work;
 use crate::acts::events::record_slot;
 use crate::acts::several::Several;
@@ -17,7 +17,6 @@ use crate::link::activity::Active;
 use crate::link::depth::depth;
 use crate::pools::connections::{Borrowed, Connections};
 use crate::pools::object_waits::Shared;
-use crate::rt::caught;
 use crate::rt::stop_token::StopToken;
 use crate::{Error, Pool, RequestSubject, Semaphore, Slot, Wait};
 
@@ -109,12 +108,10 @@ impl<'a, P: Pool> HeldSlot<'a, P> {
         for<'r> F: Work<&'r mut P::Connection, Result<T, E>>,
         E: From<Error>,
     {
-        if let Some(slot) = &self.several {
-            return finish_with_slots(&mut *self.conn, slot, work).await;
+        match &self.several {
+            Some(slot) => finish_with_slots(&mut *self.conn, slot, work).await,
+            None => commit_or_rollback(&mut *self.conn, None, work, || ()).await,
         }
-        let mut guard = CancelGuard::after_begin(&mut *self.conn)?;
-        let outcome = caught(commit_or_rollback(&mut *guard, None, work, || ())).await;
-        guard.finish_with(outcome)
     }
 }
 
