@@ -12,15 +12,17 @@ pub(crate) mod wait;
 use std::fmt;
 
 use crate::error::definition::Error;
-use crate::error::limits::{MAX_ID_CHARS, MAX_NAME_CHARS};
+use crate::error::limits::MAX_NAME_CHARS;
 
 #[cfg(feature = "_async_pool")]
 pub use crate::error::async_pool::{AsyncPoolError, PoolStep};
 
 /// The kind of a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum NameKind {
+    /// An object's id.
+    ObjectId,
     /// A semaphore.
     Semaphore,
     /// The holder of a slot. May be empty.
@@ -54,11 +56,19 @@ impl NameKind {
         }
         Ok(())
     }
+
+    fn range(self) -> &'static str {
+        match self {
+            Self::ObjectId => "1 to",
+            _ => "at most",
+        }
+    }
 }
 
 impl fmt::Display for NameKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::ObjectId => "an object id",
             Self::Semaphore => "the name of a semaphore",
             Self::Holder => "the text of a holder",
             Self::Data => "the data of a holder",
@@ -68,8 +78,8 @@ impl fmt::Display for NameKind {
     }
 }
 
-/// The rule that a name breaks.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+/// The rule that a name or an object id breaks.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidName {
     /// The name is empty.
@@ -79,7 +89,7 @@ pub enum InvalidName {
         subject: NameKind,
     },
     /// The text is longer than [`MAX_NAME_CHARS`].
-    #[error("{subject} has at most {MAX_NAME_CHARS} characters; this one has {chars}: {text:?}")]
+    #[error("{subject} has {} {MAX_NAME_CHARS} characters; this one has {chars}: {text:?}", subject.range())]
     TooLong {
         /// The kind of the name.
         subject: NameKind,
@@ -96,29 +106,6 @@ pub enum InvalidName {
         /// The text.
         text: String,
     },
-}
-
-/// The rule that an object id breaks.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
-#[non_exhaustive]
-pub enum InvalidObjectId {
-    /// The id is empty.
-    #[error("an object id has 1 to {MAX_ID_CHARS} characters; this one is empty")]
-    Empty,
-    /// The id is longer than [`MAX_ID_CHARS`].
-    #[error("an object id has 1 to {MAX_ID_CHARS} characters; this one has {chars}: {id:?}")]
-    TooLong {
-        /// The id.
-        id: String,
-        /// Its length in characters.
-        chars: usize,
-    },
-    /// The id contains a NUL character, which PostgreSQL can't store.
-    #[error("an object id has no NUL character; this one has one: {id:?}")]
-    Nul {
-        /// The id.
-        id: String,
-    },
     /// The entity given to [`ObjectId::new`](crate::ObjectId::new) contains `:`, so that another pair could give the same id.
     #[error("the entity of an object id has no ':'; this one has one: {entity:?}")]
     EntityWithColon {
@@ -131,22 +118,4 @@ pub enum InvalidObjectId {
         /// Entity and key, with the `:` between.
         id: String,
     },
-}
-
-impl InvalidObjectId {
-    pub(crate) fn check(id: &str) -> Result<(), Self> {
-        if id.is_empty() {
-            return Err(Self::Empty);
-        }
-        if id.contains('\0') {
-            let id = id.to_owned();
-            return Err(Self::Nul { id });
-        }
-        let chars = id.chars().count();
-        if chars > MAX_ID_CHARS {
-            let id = id.to_owned();
-            return Err(Self::TooLong { id, chars });
-        }
-        Ok(())
-    }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::error::InvalidName;
 use crate::error::limits::{LONGEST_LEASE, LONGEST_WAIT, MAX_LISTED, MAX_PERMITS, SHORTEST_LEASE};
 use crate::error::texts::{
     BROKEN_CLIENT_LIBRARY, Exact, LOCK_TABLE_FULL, MISSING_TABLES, PREPARED_STATEMENT_MISMATCH,
@@ -11,7 +12,6 @@ use crate::error::texts::{
     counted, interrupted, limit_shown, not_registered,
 };
 use crate::error::wait::Wait;
-use crate::error::{InvalidName, InvalidObjectId};
 
 #[doc = include_str!("page.md")]
 #[derive(Debug, Error)]
@@ -401,10 +401,6 @@ pub enum Error {
         requested: Duration,
     },
 
-    /// The object id is invalid.
-    #[error(transparent)]
-    InvalidObjectId(#[from] InvalidObjectId),
-
     /// The request is for more kept objects than [`MAX_KEPT_IDS`](crate::limits::MAX_KEPT_IDS). None was locked.
     ///
     /// With [`Retention::Transient`](crate::Retention::Transient), on PostgreSQL, that many of the objects have a kept row. Split
@@ -419,7 +415,7 @@ pub enum Error {
         limit: usize,
     },
 
-    /// A name or a holder's text is invalid.
+    /// A name, an object id or a holder's text is invalid.
     #[error(transparent)]
     InvalidName(#[from] InvalidName),
 

@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-/// The maximum length of an object's id, in characters (Unicode scalar values).
-pub const MAX_ID_CHARS: usize = 255;
-
-/// The maximum length of a semaphore's or sequence's name, of a sequence's key, and of a holder's text and data, in
-/// characters (Unicode scalar values).
+/// The maximum length of an object's id, of a semaphore's or sequence's name, of a sequence's key, and of a holder's text and data,
+/// in characters (Unicode scalar values).
 pub const MAX_NAME_CHARS: usize = 255;
 
 /// The maximum number of permits of a semaphore.

@@ -4,12 +4,12 @@ use std::fmt::{self, Write};
 
 use sha2::{Digest, Sha256};
 
-use crate::error::InvalidObjectId;
+use crate::error::{InvalidName, NameKind};
 
 /// The id of a business object that can be locked, which need not exist in any table.
 ///
-/// A string of 1 to [`MAX_ID_CHARS`](crate::limits::MAX_ID_CHARS) (255) characters without NUL, checked when it is used
-/// ([`Error::InvalidObjectId`](crate::Error::InvalidObjectId)). Ids are compared as bytes: `a`, `A`, `á` and `a ` are four objects,
+/// A string of 1 to [`MAX_NAME_CHARS`](crate::limits::MAX_NAME_CHARS) (255) characters without NUL, checked when it is used
+/// ([`Error::InvalidName`](crate::Error::InvalidName)). Ids are compared as bytes: `a`, `A`, `á` and `a ` are four objects,
 /// and so are two Unicode encodings of one letter. On PostgreSQL the session's `client_encoding` must be UTF8, as Diesel sets it.
 ///
 /// Share the entity's name as a constant: applications exclude each other only if they use the same text.
@@ -26,7 +26,7 @@ use crate::error::InvalidObjectId;
 #[doc(alias("lock name", "lock_key", "key"))]
 pub struct ObjectId {
     text: String,
-    invalid: Option<InvalidObjectId>,
+    invalid: Option<InvalidName>,
 }
 
 impl ObjectId {
@@ -37,11 +37,11 @@ impl ObjectId {
         let key = key.to_string();
         let text = format!("{entity}:{key}");
         let invalid = if entity.contains(':') {
-            Some(InvalidObjectId::EntityWithColon { entity })
+            Some(InvalidName::EntityWithColon { entity })
         } else if entity.is_empty() || key.is_empty() {
-            Some(InvalidObjectId::EmptyPart { id: text.clone() })
+            Some(InvalidName::EmptyPart { id: text.clone() })
         } else {
-            InvalidObjectId::check(&text).err()
+            NameKind::ObjectId.check(&text).err()
         };
         Self { text, invalid }
     }
@@ -72,12 +72,12 @@ impl ObjectId {
     /// Returns entity and key of an invalid pair, whose text another id may have.
     fn refused_pair(&self) -> Option<(&str, &str)> {
         match &self.invalid {
-            Some(InvalidObjectId::EntityWithColon { entity }) => {
+            Some(InvalidName::EntityWithColon { entity }) => {
                 let key = self.text.get(entity.len() + 1..).unwrap_or_default();
                 Some((entity, key))
             }
             // The entity has no ':'.
-            Some(InvalidObjectId::EmptyPart { .. }) => self.text.split_once(':'),
+            Some(InvalidName::EmptyPart { .. }) => self.text.split_once(':'),
             _ => None,
         }
     }
@@ -92,7 +92,7 @@ impl ObjectId {
     /// # Errors
     ///
     /// The rule that the id breaks, with the value and the limit.
-    pub fn validate(&self) -> Result<(), InvalidObjectId> {
+    pub fn validate(&self) -> Result<(), InvalidName> {
         self.invalid.clone().map_or(Ok(()), Err)
     }
 }
@@ -119,7 +119,7 @@ impl fmt::Debug for ObjectId {
 
 impl From<String> for ObjectId {
     fn from(text: String) -> Self {
-        let invalid = InvalidObjectId::check(&text).err();
+        let invalid = NameKind::ObjectId.check(&text).err();
         Self { text, invalid }
     }
 }

@@ -60,10 +60,7 @@ impl From<Error> for Problem {
             Error::LockTimeout { .. } | Error::Unavailable { .. } => {
                 return Self::temporary(StatusCode::CONFLICT, error.to_string());
             }
-            Error::InvalidObjectId(_)
-            | Error::InvalidName(_)
-            | Error::InvalidWait { .. }
-            | Error::InvalidLease { .. } => {
+            Error::InvalidName(_) | Error::InvalidWait { .. } | Error::InvalidLease { .. } => {
                 return Self::new(StatusCode::BAD_REQUEST, error.to_string());
             }
             Error::Stopped { .. } => return Self::shutting_down(),

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use diesel::connection::{Connection, InstrumentationEvent};
-use diesel_locks::error::InvalidObjectId;
+use diesel_locks::error::InvalidName;
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, Retention};
 
@@ -53,7 +53,7 @@ pub(crate) fn longest_id_is_not_truncated<B: Backend>() {
         assert!(
             matches!(
                 error,
-                Error::InvalidObjectId(InvalidObjectId::TooLong { chars: 256, .. })
+                Error::InvalidName(InvalidName::TooLong { chars: 256, .. })
             ),
             "{error:?}"
         );
@@ -93,7 +93,7 @@ pub(crate) fn unusable_ids_are_refused_before_any_statement<B: Backend>() {
             conn.try_lock_object(&id).expect_err(said),
         ];
         for error in errors {
-            assert!(matches!(error, Error::InvalidObjectId(_)), "{error:?}");
+            assert!(matches!(error, Error::InvalidName(_)), "{error:?}");
             assert!(error.to_string().contains(said), "{error}");
         }
     }

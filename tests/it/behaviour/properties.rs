@@ -63,7 +63,7 @@ fn says<S: AsRef<str>>(error: &Error, parts: &[S]) -> TestCaseResult {
 /// A refusal of an unusable text.
 fn refuses<T: std::fmt::Debug>(result: Result<T, Error>, text: &str) -> TestCaseResult {
     let error = refused(result)?;
-    let typed = matches!(error, Error::InvalidObjectId(_) | Error::InvalidName(_));
+    let typed = matches!(error, Error::InvalidName(_));
     prop_assert!(typed, "{error:?}");
     says(&error, &expected_in_error(text))
 }

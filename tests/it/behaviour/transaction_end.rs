@@ -145,7 +145,7 @@ pub(crate) fn closure_error_may_be_any_type_made_from_error<B: Backend>() {
     ));
     let error = applications_error(&mut conn);
     assert!(
-        matches!(error, AppError::Lock(Error::InvalidObjectId(_))),
+        matches!(error, AppError::Lock(Error::InvalidName(_))),
         "{error:?}"
     );
     let error: AppError = diesel::result::Error::NotFound.into();
