@@ -125,10 +125,10 @@ pub mod blocking {}
 /// `run_transaction`. bb8 itself drops its check of a connection when `connection_timeout` passes: with `test_on_check_out(false)`
 /// it makes none.
 ///
-/// A cancel request names the session by its number, at the same address: a proxy that distributes the connections of one client
-/// over several servers may lead it to another session of the same user. Requests are repeated every 200 ms until the session has
-/// ended, for 16 s at most, and stop after one that does not reach the server: only a restart within 200 ms could lead one to a new
-/// session.
+/// A cancel request is a connection like the first, encrypted or not. It names the session by its number, at the same address: use a
+/// proxy that sends all connections of a client to one server, or it may lead the request to another session of the same user.
+/// Requests are repeated every 200 ms until the session has ended, for 16 s at most, and stop after one that does not reach the
+/// server: only a restart within 200 ms could lead one to a new session.
 ///
 /// # Runtimes and processes
 ///
@@ -142,24 +142,13 @@ pub mod blocking {}
 /// When a process is killed or exits, the system closes its connections:
 /// [A client that vanishes](crate::operation::blocking#a-client-that-vanishes).
 ///
-/// # TLS
+/// # Cancel requests
 ///
-/// On PostgreSQL a cancel request contains nothing but the session's number and its key for cancelling. It is not encrypted, unless
-/// the application calls `set_cancel_tls`. PostgreSQL accepts that. But with `sslmode=require` it fails, and is logged as a
-/// warning, with the target `diesel_locks::cancel`. With another `sslmode`, a proxy that requires TLS ignores it, and nothing
-/// reports that.
+/// A statement that can't be cancelled runs to its end: a waiter waits until it gets its lock, which is then released at once. At most
+/// eight cancel requests of a process are on their way, for 5 s each, whichever servers they go to.
 ///
-/// On MySQL and MariaDB a cancel request is a connection like the first, encrypted or not.
-///
-/// A statement that can't be cancelled runs to its end: a waiter waits until it gets its lock, which is then released at once. On
-/// PostgreSQL a connection on which the server does not answer is closed after about a minute. At most eight cancel requests of a process are on
-/// their way, for 5 s each, whichever servers they go to.
-///
-/// # Proxies and restarts
-///
-/// On MySQL and MariaDB a cancel request names the session by its number. Behind a proxy that distributes connections over several
-/// servers it may cancel the statement of a session of the same user with the same number on another server: use a proxy that sends
-/// all connections of a client to one server. PostgreSQL's requests contain a key.
+/// On PostgreSQL a request contains the session's number and its key for cancelling. It is not encrypted, unless the application calls
+/// `set_cancel_tls`. A connection on which the server does not answer is closed after about a minute.
 #[cfg(feature = "_async")]
 pub mod dropped_futures {}
 

@@ -216,10 +216,11 @@ static ENCRYPTED: RwLock<Option<Cancel>> = RwLock::new(None);
 /// Encrypts the requests by which a dropped future has PostgreSQL cancel its statement.
 ///
 /// A request is a connection of its own, and diesel-async does not tell how a connection was encrypted. Call this once, when
-/// the application starts, with the TLS connector of its connections. Without this call, cancel requests are sent
-/// unencrypted, as libpq's `PQcancel` does. PostgreSQL accepts them. They fail if the URL has `sslmode=require`: that is logged
-/// as a warning, and the statement runs until it ends by itself. They have no effect, which nothing reports, if the URL has
-/// another `sslmode` and a proxy requires TLS. See [Dropped futures](crate::operation::dropped_futures#tls).
+/// the application starts, with the TLS connector of its connections. Without this call, [cancel
+/// requests](crate::operation::dropped_futures#cancel-requests) are sent unencrypted, as libpq's `PQcancel` does. PostgreSQL accepts
+/// them. They fail if the URL has `sslmode=require`: that is logged as a warning, with the target `diesel_locks::cancel`, and the
+/// statement runs until it ends by itself. They have no effect, which nothing reports, if the URL has another `sslmode` and a proxy
+/// requires TLS.
 ///
 /// For the whole process; a later call replaces what an earlier one has set. MySQL and MariaDB need no such call: their
 /// requests are encrypted as the connection is.
