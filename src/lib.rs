@@ -1,25 +1,10 @@
 //! Object locks, semaphores, gap-free sequences and retried transactions as methods on Diesel connections:
 //! PostgreSQL, MySQL, MariaDB, SQLite.
 //!
-//! For applications that run on several servers and coordinate by the database that they share.
-//!
-//! | task | use |
-//! |---|---|
-//! | one transaction at a time for each document, order or account, also before its row exists | [`with_object_lock`], also on several objects at once |
-//! | the same in request handlers that share a pool | `LockPool` (features `r2d2`, `bb8`, `deadpool`), which waits without a connection |
-//! | skip the work while another transaction does it | [`try_with_object_lock`], [`try_with_slot`]: they return `None` |
-//! | at most N workers at a time, for minutes or hours | a [`Semaphore`] with leases: `SlotRenewer` (features `r2d2`, `bb8`, `deadpool`), or [`try_acquire_slot`] |
-//! | one server leads, and another one takes over when it dies | `SlotRenewer::run_as_leader` |
-//! | a job that is due once per minute, hour or day, or by a cron expression, on one of all servers | `SlotRenewer::run_on_timer`; with a timer of the application [`LeaseOptions::hold_at_least`] |
-//! | at most N short transactions at a time | [`with_slot`] |
-//! | work that needs several permits at once, all or none | [`LeaseOptions::permits`], [`with_slots`] |
-//! | numbers without gaps: invoices, passes of a meeting | [`next_number`] in the transaction that uses the number |
-//! | list the holders of locks and slots, and the requests that wait | [`InspectExt`]; those of this process: `LockPool::requests`, `SlotRenewer::requests` |
-//! | a transaction that deadlocks or fails to serialize | [`run_transaction`] with a [`RetryPolicy`], with locks by [`LockRequest::retry`]; of a `LockPool` also after a lost connection |
-//!
-//! The [guide] has a chapter for each. The [README][which] says when to use something else. [Guarantees] lists what each engine
-//! promises. The [glossary] explains the terms. [Coming from another library] compares the calls of ShedLock, Spring's
-//! `JdbcLockRegistry`, `DistributedLock`, advisory locks, Redis locks and unique jobs.
+//! For applications that run on several servers and coordinate by the database that they share. The [README][which] says what to use
+//! for which task, and when to use something else. The [guide] has a chapter for each. [Guarantees] lists what each engine promises.
+//! The [glossary] explains the terms. [Coming from another library] compares the calls of ShedLock, Spring's `JdbcLockRegistry`,
+//! `DistributedLock`, advisory locks, Redis locks and unique jobs.
 //!
 //! # Object locks
 //!
@@ -79,9 +64,12 @@
 //! |---|---|---|
 //! | object lock | [`with_object_lock`], [`lock_object`]; without a wait [`try_with_object_lock`], [`try_lock_object`] | `LockPool::with_object_lock`, `try_with_object_lock` |
 //! | leased slot | [`acquire_slot`], [`try_acquire_slot`]: a [`Slot`] | `SlotRenewer::acquire`, `try_acquire`: a `SlotGuard`; `try_run`: a closure |
-//! | leader; job on a timer | | `SlotRenewer::run_as_leader`, `run_on_timer` |
+//! | leader; job on a timer | | `SlotRenewer::run_as_leader`, `run_on_timer`; with a timer of the application [`LeaseOptions::hold_at_least`] |
 //! | slot of a transaction | [`with_slot`], [`try_with_slot`], [`with_slots`] | `LockPool::with_slot`, `try_with_slot`, `with_slots` |
+//! | several permits, all or none | [`LeaseOptions::permits`], [`with_slots`] | the same |
 //! | number | [`next_number`] | |
+//! | transaction, retried | [`run_transaction`] with a [`RetryPolicy`], with locks by [`LockRequest::retry`] | `LockPool::run_transaction`, also after a lost connection |
+//! | holders, and requests that wait | [`InspectExt`] | those of this process: `LockPool::requests`, `SlotRenewer::requests` |
 //!
 //! - Connections have the methods by the traits [`ObjectLockExt`], [`SemaphoreExt`], [`SequenceExt`], [`TransactionExt`], and for
 //!   an operator [`InspectExt`]: Diesel's `PgConnection`, `MysqlConnection` and `SqliteConnection`, an application's enum of
