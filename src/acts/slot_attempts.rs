@@ -139,23 +139,17 @@ pub(crate) async fn begin_with_slot(
     budget: RetryBudget,
 ) -> Result<Option<()>, Error> {
     semaphore.validate()?;
-    unless_dropped!(engine, |engine| begin_unguarded(engine, semaphore, budget))
-}
-
-async fn begin_unguarded(
-    engine: &mut dyn Engine,
-    semaphore: &Semaphore,
-    budget: RetryBudget,
-) -> Result<Option<()>, Error> {
-    let mut attempts = SlotAttempts::new(engine, semaphore, budget)?;
-    let mut restarts = 0;
-    loop {
-        let attempted = Instant::now();
-        let outcome = try_hold(engine, &mut attempts, &mut restarts).await?;
-        if let ControlFlow::Break(grant) = attempts.after(engine, outcome, attempted).await? {
-            return Ok(grant.map(drop));
+    unless_dropped!(engine, |engine| async {
+        let mut attempts = SlotAttempts::new(engine, semaphore, budget)?;
+        let mut restarts = 0;
+        loop {
+            let attempted = Instant::now();
+            let outcome = try_hold(engine, &mut attempts, &mut restarts).await?;
+            if let ControlFlow::Break(grant) = attempts.after(engine, outcome, attempted).await? {
+                return Ok::<_, Error>(grant.map(drop));
+            }
         }
-    }
+    })
 }
 
 async fn try_hold(
@@ -169,7 +163,14 @@ async fn try_hold(
     } else if !engine.begin_hold().await? {
         return Ok(AttemptOutcome::Locked);
     }
-    let outcome = hold(engine, attempts).await;
+    let held = async {
+        // In the transaction too: in a session without autocommit the read would begin one.
+        find_permits(engine, attempts).await?;
+        engine
+            .try_hold(&attempts.semaphore, &attempts.context)
+            .await
+    };
+    let outcome = held.await;
     if !matches!(outcome, Ok(AttemptOutcome::Granted(_))) {
         ending::roll_back(engine).await;
     }
@@ -181,18 +182,6 @@ async fn try_hold(
         }
         outcome => outcome,
     }
-}
-
-/// Makes an attempt in the open transaction. The number of permits is read in it too: in a session without autocommit the read would
-/// begin a transaction.
-async fn hold(
-    engine: &mut dyn Engine,
-    attempts: &mut SlotAttempts<'_>,
-) -> Result<AttemptOutcome, Error> {
-    find_permits(engine, attempts).await?;
-    engine
-        .try_hold(&attempts.semaphore, &attempts.context)
-        .await
 }
 
 /// What follows an attempt: its end, or a pause and another attempt.
