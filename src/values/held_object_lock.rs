@@ -39,7 +39,7 @@ pub struct LockWaiter {
 
 /// A session of the database, and its transaction. What the server does not show to this user is `None`. Times are those of the
 /// database's clock.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockSession {
     /// The process id on PostgreSQL (`pg_terminate_backend`), the connection id on MySQL and MariaDB (`KILL`). `None` for a
@@ -72,14 +72,7 @@ pub(crate) fn since(
 impl LockSession {
     #[cfg(feature = "_mysql")]
     pub(crate) fn unknown() -> Self {
-        Self {
-            id: None,
-            user: None,
-            host: None,
-            application: None,
-            started_at: None,
-            open_for: None,
-        }
+        Self::default()
     }
 }
 
@@ -118,11 +111,8 @@ mod tests {
     fn session(id: u64, open_for: u64) -> LockSession {
         LockSession {
             id: Some(id),
-            user: None,
-            host: None,
-            application: None,
-            started_at: None,
             open_for: Some(Duration::from_secs(open_for)),
+            ..LockSession::default()
         }
     }
 
