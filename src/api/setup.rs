@@ -162,21 +162,6 @@ where
 /// # Errors
 ///
 /// As [`run_migrations`].
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/asynchronous.rs")); }
-/// use diesel_migrations::{EmbeddedMigrations, embed_migrations};
-///
-/// const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
-///
-/// # let directory = tempfile::tempdir()?;
-/// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
-/// diesel_locks::run_migrations_async(&mut pool.get().await?, MIGRATIONS).await?;
-/// # Ok(())
-/// # }
-/// ```
 #[cfg(feature = "_async")]
 pub fn run_migrations_async<C, S>(
     conn: &mut C,
@@ -201,24 +186,11 @@ where
 
 /// Declares that the application sends all writes to the node of this connection, although other nodes accept writes too.
 ///
-/// ```
-/// # #[cfg(feature = "mysql")]
-/// # mod example {
-/// use diesel::prelude::*;
-///
-/// /// Opens a connection. In a pool of r2d2 use `CustomizeConnection::on_acquire`.
-/// pub fn open(url: &str) -> Result<MysqlConnection, Box<dyn std::error::Error>> {
-///     let mut conn = MysqlConnection::establish(url)?;
-///     diesel_locks::assume_single_writer(&mut conn)?;
-///     Ok(conn)
-/// }
-/// # }
-/// ```
-///
 /// On a [cluster](https://github.com/diesel-locks/diesel-locks/blob/main/docs/guarantees.md#clusters) with several writable nodes a
 /// row lock on one node does not exclude sessions on the others. The methods that lock ask the server for such a cluster, once per
 /// connection, or at each call after a refusal. In transactions of this crate they lock on all nodes of Galera, which takes more
-/// time. Otherwise they return [`Error::SeveralWriters`]. After this call, on each new connection, they work as on a single server.
+/// time. Otherwise they return [`Error::SeveralWriters`]. After this call, on each new connection (in a pool of r2d2 by
+/// `CustomizeConnection::on_acquire`), they work as on a single server.
 /// After a fail-over, close all connections to the old node before the first lock on the new node.
 ///
 /// The declaration is stored in the session of MySQL or MariaDB until it ends or is reset. On PostgreSQL and SQLite the

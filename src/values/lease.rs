@@ -105,29 +105,12 @@ impl LeaseOptions {
     /// [`MAX_PERMITS_AT_ONCE`](crate::limits::MAX_PERMITS_AT_ONCE) (100); with more, methods return
     /// [`Error::InvalidPermitsAtOnce`](crate::Error::InvalidPermitsAtOnce).
     ///
-    /// A request that waits for several permits keeps those that are free, by leases of 5 s, until it has all: so it gets them however
-    /// many others request one. Only one request for several permits of a semaphore does so at a time, on all servers, and one that
-    /// does not wait is refused meanwhile. When a wait ends without them, the permits are released, at the latest after 5 s.
-    /// [Mechanics](https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md#several-permits).
+    /// A request that waits keeps the permits that are free until it has all, however many others request one; one that does not wait
+    /// is refused meanwhile. [The guide](https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md#several-permits) has the
+    /// mechanics, and an example.
     ///
     /// Not in an open transaction, and not with [`hold_at_least`](Self::hold_at_least): [`Error::AlreadyInTransaction`],
     /// [`Error::InvalidLease`].
-    ///
-    /// ```
-    /// use diesel::prelude::*;
-    /// use diesel_locks::prelude::*;
-    /// use std::time::Duration;
-    ///
-    /// const MEMORY_GB: Semaphore = Semaphore::from_static("memory-gb", 8);
-    ///
-    /// # let mut conn = SqliteConnection::establish(":memory:")?;
-    /// # diesel_locks::migrate(&mut conn)?;
-    /// let lease = LeaseOptions::new(Duration::from_secs(30)).permits(3);
-    /// let slot = conn.acquire_slot(&MEMORY_GB, lease, Duration::from_secs(60))?;
-    /// assert_eq!(slot.permits(), 3);
-    /// conn.release_slot(slot)?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[doc(alias("weight", "acquire_many", "batch", "weighted semaphore"))]
     pub fn permits(mut self, permits: u32) -> Self {
         self.permits = permits;
