@@ -2,7 +2,6 @@
 //! leases: so it gets its permits although others never leave as many free at once. Only one request of a semaphore keeps slots at a
 //! time, which has the turn, or two might wait for each other. The turn is the slot of a semaphore of its own.
 
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use uuid::Uuid;
@@ -53,7 +52,7 @@ pub(crate) struct Several<'a> {
     lease: Option<Duration>,
     kept_by: LeaseOptions,
     turn: Semaphore,
-    kept: Mutex<Kept>,
+    kept: Kept,
 }
 
 struct Kept {
@@ -116,11 +115,11 @@ impl<'a> Several<'a> {
             lease: None,
             kept_by,
             turn: Semaphore::new(turn.as_str(), 1),
-            kept: Mutex::new(Kept {
+            kept: Kept {
                 turn: None,
                 slots: Vec::new(),
                 gained: Instant::now(),
-            }),
+            },
         })
     }
 
@@ -131,7 +130,7 @@ impl<'a> Several<'a> {
     /// Acquires what is free, and returns the slot when that is all. A request that waits keeps it until then, and another one
     /// releases it.
     pub(crate) async fn attempt(
-        &self,
+        &mut self,
         engine: &mut dyn Engine,
         waiting: &Waiting,
         budget: RetryBudget,
@@ -151,50 +150,22 @@ impl<'a> Several<'a> {
         Ok(Answer::Continue(Some(backoff::jittered(self.pause()))))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        rt::lock(&self.kept)
-    }
-
     fn pause(&self) -> Duration {
-        let kept = self.lock();
-        let longest = if kept.rows().next().is_some() {
+        let longest = if self.keeps_any() {
             MAX_PAUSE_KEEPING
         } else {
             MAX_PAUSE
         };
-        (kept.gained.elapsed() / PAUSE_DIVISOR).clamp(MIN_PAUSE, longest)
-    }
-
-    fn keep(&self, slot: Slot) {
-        let mut kept = self.lock();
-        kept.slots.push(slot);
-        kept.gained = Instant::now();
-    }
-
-    /// Keeps those that were renewed.
-    fn keep_renewed(&self, renewed: &[Slot]) {
-        let mut kept = self.lock();
-        let of = |row: Slot| renewed.iter().find(|it| it.token == row.token).cloned();
-        kept.turn = kept.turn.take().and_then(of);
-        kept.slots = std::mem::take(&mut kept.slots)
-            .into_iter()
-            .filter_map(of)
-            .collect();
-    }
-
-    /// Whether what is kept is nothing, or all, or the part of the request that has the turn.
-    fn may_keep(&self) -> bool {
-        let kept = self.lock();
-        kept.turn.is_some() || kept.slots.is_empty() || kept.slots.len() >= self.permits
+        (self.kept.gained.elapsed() / PAUSE_DIVISOR).clamp(MIN_PAUSE, longest)
     }
 
     fn has_all(&self) -> bool {
-        self.lock().slots.len() >= self.permits
+        self.kept.slots.len() >= self.permits
     }
 
     /// Acquires the turn and then what is free. Returns whether that is all. It is kept also if the future is dropped.
     async fn collect(
-        &self,
+        &mut self,
         engine: &mut dyn Engine,
         waiting: &Waiting,
         budget: RetryBudget,
@@ -222,7 +193,8 @@ impl<'a> Several<'a> {
             let Some(slot) = slot else {
                 return Ok(false);
             };
-            self.keep(slot);
+            self.kept.slots.push(slot);
+            self.kept.gained = Instant::now();
             if !self.renew_kept(engine).await? {
                 return Ok(false);
             }
@@ -248,7 +220,7 @@ impl<'a> Several<'a> {
     }
 
     async fn take_turn(
-        &self,
+        &mut self,
         engine: &mut dyn Engine,
         waiting: &Waiting,
         budget: RetryBudget,
@@ -258,12 +230,11 @@ impl<'a> Several<'a> {
             ..budget
         };
         let mut attempts = 0;
-        while self.lock().turn.is_none() {
+        while self.kept.turn.is_none() {
             let token = Uuid::new_v4();
-            let turn = acquire(engine, &self.turn, &self.kept_by, token, budget).await?;
-            if turn.is_some() {
-                self.lock().turn = turn;
-                return Ok(true);
+            self.kept.turn = acquire(engine, &self.turn, &self.kept_by, token, budget).await?;
+            if self.kept.turn.is_some() {
+                break;
             }
             attempts += 1;
             if waiting.wait != Wait::No || attempts >= TURN_ATTEMPTS {
@@ -276,14 +247,17 @@ impl<'a> Several<'a> {
 
     /// Renews what is kept, if that is due, and forgets what is lost. If the turn is, and not all is kept, releases all, for which
     /// another request may wait that has the turn, and returns false.
-    async fn renew_kept(&self, engine: &mut dyn Engine) -> Result<bool, Error> {
-        let rows: Vec<Slot> = self.lock().rows().cloned().collect();
+    async fn renew_kept(&mut self, engine: &mut dyn Engine) -> Result<bool, Error> {
+        let rows: Vec<Slot> = self.kept.rows().cloned().collect();
         let left = KEPT.saturating_sub(RENEWED_AFTER);
         if rows.iter().any(|row| row.remaining() <= left) {
             let (renewed, _) = unless_dropped!(&mut *engine, |engine| renew(engine, &rows, KEPT))?;
-            self.keep_renewed(&renewed);
+            let of = |row: Slot| renewed.iter().find(|it| it.token == row.token).cloned();
+            let kept = &mut self.kept;
+            kept.turn = kept.turn.take().and_then(of);
+            kept.slots = kept.slots.drain(..).filter_map(of).collect();
         }
-        let may_continue = self.may_keep();
+        let may_continue = self.kept.turn.is_some() || self.kept.slots.is_empty() || self.has_all();
         if !may_continue {
             self.give_up(engine).await;
         }
@@ -292,15 +266,14 @@ impl<'a> Several<'a> {
 
     /// Makes one slot of those that are kept, which are all: with the lease that is requested, or in a transaction that it begins.
     /// `None` if another attempt is to follow.
-    async fn complete(&self, engine: &mut dyn Engine) -> Result<Option<Slot>, Error> {
-        let turn = self.lock().turn.clone();
-        if let Some(turn) = turn {
-            unless_dropped!(&mut *engine, |engine| release_unused(engine, &turn))?;
-            self.lock().turn = None;
+    async fn complete(&mut self, engine: &mut dyn Engine) -> Result<Option<Slot>, Error> {
+        if let Some(turn) = &self.kept.turn {
+            unless_dropped!(&mut *engine, |engine| release_unused(engine, turn))?;
+            self.kept.turn = None;
             // Those that wait for the turn are in the queue of the semaphore.
             notify_released(self.semaphore.name(), 1, None);
         }
-        let rows = self.lock().slots.clone();
+        let rows = self.kept.slots.clone();
         let completed = match self.lease {
             Some(duration) => self.lease_all(engine, &rows, duration).await?,
             None => self.hold_soon(engine, &rows).await?.then_some(rows),
@@ -308,14 +281,14 @@ impl<'a> Several<'a> {
         let Some(rows) = completed else {
             return Ok(None);
         };
-        self.lock().slots.clear();
+        self.kept.slots.clear();
         let mut rows = rows.into_iter();
         Ok(rows.next().map(|first| first.and(rows)))
     }
 
     /// Renews all for the lease that is requested. When one could not be renewed, shortens the leases of the others again.
     async fn lease_all(
-        &self,
+        &mut self,
         engine: &mut dyn Engine,
         rows: &[Slot],
         duration: Duration,
@@ -332,7 +305,7 @@ impl<'a> Several<'a> {
                 return Ok(Some(renewed));
             }
             let (renewed, _) = renew(engine, rows, KEPT).await?;
-            self.lock().slots = renewed;
+            self.kept.slots = renewed;
             Ok::<_, Error>(None)
         });
         let renewed = renewed.await;
@@ -370,12 +343,9 @@ impl<'a> Several<'a> {
     }
 
     /// Releases what is kept. What can't be released expires.
-    pub(crate) async fn give_up(&self, engine: &mut dyn Engine) {
-        let (turn, slots) = {
-            let mut kept = self.lock();
-            (kept.turn.take(), std::mem::take(&mut kept.slots))
-        };
-        let mut rows = turn.into_iter().chain(slots);
+    pub(crate) async fn give_up(&mut self, engine: &mut dyn Engine) {
+        let slots = std::mem::take(&mut self.kept.slots);
+        let mut rows = self.kept.turn.take().into_iter().chain(slots);
         let Some(first) = rows.next() else {
             return;
         };
@@ -396,7 +366,7 @@ impl<'a> Several<'a> {
 
     /// Whether there is something to release. Such a request polls on its own: the first of a queue may wait for what it keeps.
     pub(crate) fn keeps_any(&self) -> bool {
-        self.lock().rows().next().is_some()
+        self.kept.rows().next().is_some()
     }
 }
 

@@ -61,12 +61,12 @@ async fn request(
     let started = Instant::now();
     let is_lease = acquire.as_ref().is_ok_and(Acquire::is_lease);
     let outcome = async {
-        let acquire = acquire?;
+        let mut acquire = acquire?;
         let _turn = match wait {
             None => Some(wait_for_turn(engine, semaphore).await?),
             Some(_) => None,
         };
-        poll_until(engine, semaphore, wait.unwrap_or(Wait::No), &acquire).await
+        poll_until(engine, semaphore, wait.unwrap_or(Wait::No), &mut acquire).await
     };
     let outcome = outcome.await;
     let leased = |slot: &Option<Slot>| slot.as_ref().filter(|_| is_lease).map(Slot::number);
@@ -188,17 +188,29 @@ impl<'a> Acquire<'a> {
 
     /// Several permits, which a request keeps between its attempts. So it does not look at the holders before an attempt, and
     /// others do not wait behind it.
-    pub(crate) fn several(&self) -> Option<&Several<'a>> {
+    pub(crate) fn several(&mut self) -> Option<&mut Several<'a>> {
         match self {
             Self::Several(several) => Some(several),
             Self::Lease(..) | Self::Transaction => None,
         }
     }
 
+    pub(crate) fn is_several(&self) -> bool {
+        matches!(self, Self::Several(_))
+    }
+
+    /// Whether there is something to release. Such a request polls on its own: the first of a queue may wait for what it keeps.
+    pub(crate) fn keeps_any(&self) -> bool {
+        matches!(self, Self::Several(several) if several.keeps_any())
+    }
+
     /// How many may query at once for the first time. Of those that want several permits one, which then has the turn.
     pub(crate) fn max_concurrent(&self, semaphore: &Semaphore) -> usize {
-        self.several()
-            .map_or_else(|| max_concurrent(semaphore), |_| 1)
+        if self.is_several() {
+            1
+        } else {
+            max_concurrent(semaphore)
+        }
     }
 
     /// The pace of those that wait for a lease, or for several permits. The holders of slots of transactions can't be read.
@@ -217,7 +229,7 @@ impl<'a> Acquire<'a> {
 
     /// Is granted the slot of the lease, or a transaction. Keeps nothing if the wait was stopped meanwhile.
     pub(crate) async fn attempt(
-        &self,
+        &mut self,
         engine: &mut dyn Engine,
         semaphore: &Semaphore,
         waiting: &Waiting,

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use crate::acts::cancel_guard::unless_dropped;
 use crate::acts::events::record_slot_released;
-use crate::acts::several::Several;
 use crate::acts::slot::Acquire;
 use crate::acts::slot_attempts::{MAX_RESIZE_WAIT, MIN_RESIZE_WAIT, NO_WAIT, RetryBudget};
 use crate::acts::waiting::{Answer, Attempt, Attempts, Waiting};
@@ -48,7 +47,7 @@ pub(crate) fn join(
     // A waiter with another number of permits waits for other slots.
     let permits = semaphore.permits();
     let permits = permits.map_or_else(|| "registered".to_owned(), |permits| permits.to_string());
-    let at_once = if acquire.several().is_some() {
+    let at_once = if acquire.is_several() {
         "several"
     } else {
         "one"
@@ -67,7 +66,7 @@ pub(crate) async fn poll_until(
     engine: &mut dyn Engine,
     semaphore: &Semaphore,
     wait: Wait,
-    acquire: &Acquire<'_>,
+    acquire: &mut Acquire<'_>,
 ) -> Result<Option<Slot>, Error> {
     let waiting = &begin_wait(semaphore, wait)?;
     let polled = poll(&mut *engine, semaphore, waiting, acquire).await;
@@ -90,11 +89,11 @@ async fn poll(
     engine: &mut dyn Engine,
     semaphore: &Semaphore,
     waiting: &Waiting,
-    acquire: &Acquire<'_>,
+    acquire: &mut Acquire<'_>,
 ) -> Result<Option<Slot>, Error> {
     let (wait, timing) = (waiting.wait, acquire.timing(Pace::default()));
     let in_transaction = depth::depth(engine.status())? > 0;
-    let looks = !in_transaction && acquire.several().is_none();
+    let looks = !in_transaction && !acquire.is_several();
     let mut holders = Holders::new(timing.filter(|_| looks));
     let mut attempts = Attempts::connected(waiting, place(semaphore));
     let in_process = engine.is_in_process();
@@ -107,7 +106,7 @@ async fn poll(
             let id = pin!(async { unless_dropped!(&mut *engine, |engine| engine.database_id()) });
             let database = waiting.answer_or_time_out(in_process, id).await?;
             let place = &mut attempts.place;
-            let kind = (true, acquire);
+            let kind = (true, &*acquire);
             join(place, semaphore, database, max_concurrent, timing, kind);
             joins = false;
         }
@@ -123,7 +122,7 @@ async fn poll(
             });
             waiting.answer_or_time_out(in_process, answer).await
         };
-        if acquire.several().is_some_and(Several::keeps_any) {
+        if acquire.keeps_any() {
             attempts.place.stay_alone();
             joins = false;
         }

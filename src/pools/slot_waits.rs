@@ -39,7 +39,7 @@ pub(crate) async fn request<P: Pool>(
     let started = Instant::now();
     let is_lease = acquire.as_ref().is_ok_and(Acquire::is_lease);
     let outcome = async {
-        let acquire = acquire?;
+        let mut acquire = acquire?;
         let max_concurrent = connections.max_concurrent(acquire.max_concurrent(semaphore));
         let waiting = begin_wait(semaphore, wait.unwrap_or(Wait::No))?.stopped_by(stop);
         waiting.check_stop()?;
@@ -47,7 +47,7 @@ pub(crate) async fn request<P: Pool>(
             None => Some(turn(semaphore, max_concurrent).await),
             Some(_) => None,
         };
-        let polled = poll(connections, semaphore, &waiting, pace, &acquire).await;
+        let polled = poll(connections, semaphore, &waiting, pace, &mut acquire).await;
         if polled.is_err()
             && let Some(several) = acquire.several()
         {
@@ -119,7 +119,7 @@ impl<'a, P: Pool> HeldSlot<'a, P> {
 async fn give_up<P: Pool>(
     connections: &Connections<P>,
     semaphore: &Semaphore,
-    several: &Several<'_>,
+    several: &mut Several<'_>,
 ) {
     if !several.keeps_any() {
         return;
@@ -145,12 +145,12 @@ async fn poll<P: Pool>(
     semaphore: &Semaphore,
     waiting: &Waiting,
     pace: Pace,
-    acquire: &Acquire<'_>,
+    acquire: &mut Acquire<'_>,
 ) -> Result<Granted<P>, Error> {
     let (wait, timing) = (waiting.wait, acquire.timing(pace));
     let max_concurrent = connections.max_concurrent(acquire.max_concurrent(semaphore));
     let mut attempts = Attempts::borrowing(waiting, place(semaphore));
-    let mut holders = Holders::new(timing.filter(|_| acquire.several().is_none()));
+    let mut holders = Holders::new(timing.filter(|_| !acquire.is_several()));
     // It joins its queue when the database is known to the pool. Until then it queries first if nobody waits, and otherwise
     // finds the database out.
     let mut joins = wait != Wait::No;
@@ -169,7 +169,7 @@ async fn poll<P: Pool>(
             match identity.unwrap_or(Ok(None)) {
                 Ok(database) => {
                     let place = &mut attempts.place;
-                    let kind = (false, acquire);
+                    let kind = (false, &*acquire);
                     join(place, semaphore, database, max_concurrent, timing, kind);
                     joins = false;
                 }
@@ -200,7 +200,7 @@ async fn poll<P: Pool>(
             answer.unwrap_or_else(|| Err(waiting.timed_out(None)))
         };
         let answer = answer.await;
-        if acquire.several().is_some_and(Several::keeps_any) {
+        if acquire.keeps_any() {
             attempts.place.stay_alone();
             joins = false;
         }
@@ -218,7 +218,7 @@ async fn ask<P: Pool>(
     semaphore: &Semaphore,
     waiting: &Waiting,
     holders: &mut Holders,
-    acquire: &Acquire<'_>,
+    acquire: &mut Acquire<'_>,
     attempt: Attempt,
 ) -> Result<Answer<Granted<P>>, Error> {
     let mut engine = conn.engine()?;
