@@ -314,33 +314,15 @@ impl<'a> Attempts<'a> {
 /// Waits without a connection, and while the database is out of reach.
 #[cfg(all(test, feature = "_async_pool"))]
 mod tests {
-    use std::sync::Arc;
     use std::thread;
 
     use diesel_async::pooled_connection::PoolError;
 
     use super::*;
     use crate::error::{AsyncPoolError, PoolStep};
-    use crate::queue::{MAX_POLL_INTERVAL, Options, Queues};
+    use crate::queue::Queues;
+    use crate::queue::tests::{NAME, SERIAL, join, refused};
     use crate::rt::block_on;
-
-    fn join(queues: &Arc<Queues>) -> Place {
-        let mut place = queues.place("slots");
-        let options = Options {
-            connected: false,
-            longest_pause: MAX_POLL_INTERVAL,
-        };
-        place.join("", 1, options);
-        place
-    }
-
-    /// One whose first attempt was refused.
-    fn refused(queues: &Arc<Queues>) -> Place {
-        let mut place = join(queues);
-        block_on(place.turn(None, None));
-        place.refused(None);
-        place
-    }
 
     /// Makes attempts that fail so, until the wait ends. Returns its error, and their number.
     fn fails(place: Place, limit: Duration, error: impl Fn() -> AsyncPoolError) -> (Error, u32) {
@@ -373,7 +355,7 @@ mod tests {
             let queues = Queues::new(false);
             let limit = Duration::from_millis(1500);
             let started = Instant::now();
-            let (error, attempts) = fails(refused(&queues), limit, error);
+            let (error, attempts) = fails(refused(&queues, SERIAL), limit, error);
             assert!(matches!(error, Error::LockTimeout { .. }), "{error:?}");
             assert!(started.elapsed() >= limit);
             // After pauses of 10, 50, 100, 200, 400 and 800 ms at least.
@@ -389,8 +371,8 @@ mod tests {
             step: Some(PoolStep::Queue),
         };
         let queues = Queues::new(false);
-        let places = [refused(&queues), join(&queues)];
-        queues.notify_released("slots", 1, None);
+        let places = [refused(&queues, SERIAL), join(&queues, SERIAL)];
+        queues.notify_released(NAME, 1, None);
         let attempts: u32 = thread::scope(|scope| {
             let limit = Duration::from_millis(300);
             let waiters = places.map(|place| scope.spawn(move || fails(place, limit, in_use)));
@@ -404,8 +386,8 @@ mod tests {
     #[test]
     fn waiter_of_a_closed_pool_has_the_next_one_ask_at_once() {
         let queues = Queues::new(false);
-        let first = refused(&queues);
-        let mut second = join(&queues);
+        let first = refused(&queues, SERIAL);
+        let mut second = join(&queues, SERIAL);
         let limit = Duration::from_secs(20);
         let (error, attempts) = fails(first, limit, || AsyncPoolError::Closed);
         let closed = matches!(error, Error::AsyncPool(AsyncPoolError::Closed));

@@ -19,7 +19,7 @@ use crate::rt::block_on;
 
 type Test = Arc<Queues>;
 
-const NAME: &str = "slots";
+pub(crate) const NAME: &str = "slots";
 const LIMIT: Duration = Duration::from_secs(20);
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -32,7 +32,7 @@ const CONNECTED: Options = Options {
 };
 
 /// One that has none.
-const SERIAL: Options = Options {
+pub(crate) const SERIAL: Options = Options {
     connected: false,
     longest_pause: MAX_POLL_INTERVAL,
 };
@@ -62,12 +62,12 @@ fn join_target(queues: &Test, target: &str, options: Options) -> Place {
     place
 }
 
-fn join(queues: &Test, options: Options) -> Place {
+pub(crate) fn join(queues: &Test, options: Options) -> Place {
     join_target(queues, "", options)
 }
 
 /// One whose first query was refused. It is the first, and alone.
-fn refused(queues: &Test, options: Options) -> Place {
+pub(crate) fn refused(queues: &Test, options: Options) -> Place {
     let mut place = join(queues, options);
     assert_eq!(place.wait(None), None);
     place.refused((options.longest_pause == HOUR).then_some(HOUR));

@@ -263,16 +263,16 @@ pub(crate) fn unusable_leases_are_refused<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let mut slot = acquire::<B>(&mut conn, &Semaphore::new("two", 2));
-    for duration in [
-        Duration::ZERO,
-        Duration::from_micros(999),
-        LONGEST_LEASE + Duration::from_nanos(1),
-        Duration::MAX,
+    for (duration, limit) in [
+        (Duration::ZERO, "1 ms"),
+        (Duration::from_micros(999), "1 ms"),
+        (LONGEST_LEASE + Duration::from_nanos(1), "36,525 days"),
+        (Duration::MAX, "36,525 days"),
     ] {
         let refused = conn.try_acquire_slot(&single_slot(), LeaseOptions::new(duration));
-        assert!(
-            matches!(refused, Err(Error::InvalidLease { requested, .. }) if requested == duration)
-        );
+        let error = refused.expect_err("unusable");
+        assert!(error.to_string().contains(limit), "{error}");
+        assert!(matches!(error, Error::InvalidLease { requested, .. } if requested == duration));
         let refused = conn.renew_slot(&mut slot, duration);
         assert!(
             matches!(refused, Err(Error::InvalidLease { requested, .. }) if requested == duration)
@@ -280,7 +280,8 @@ pub(crate) fn unusable_leases_are_refused<B: Backend>() {
     }
     let long_tail = LeaseOptions::new(HOUR).hold_at_least(HOUR * 2);
     let refused = conn.try_acquire_slot(&single_slot(), long_tail);
-    assert!(matches!(refused, Err(Error::InvalidLease { .. })));
+    let reason = "hold_at_least is longer than the lease";
+    assert!(matches!(refused, Err(Error::InvalidLease { reason: it, .. }) if it == reason));
     conn.release_slot(slot).expect("untouched");
 }
 
