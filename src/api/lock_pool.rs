@@ -22,6 +22,7 @@ use crate::pools::object_waits::{self, ObjectWait, Shared};
 use crate::pools::r2d2::R2d2Pool;
 use crate::pools::slot_waits;
 use crate::rt::stop_token::StopToken;
+use crate::values::lock_request::Request;
 use crate::{
     Error, LockRequest, Pool, RequestInfo, Semaphore, TransactionError, TransactionRequest, Wait,
 };
@@ -247,7 +248,8 @@ impl<C: SemaphoreExt + ObjectLockExt + R2D2Connection + 'static> LockPool<R2d2Po
         F: FnOnce(&mut C) -> Result<T, E>,
         E: From<Error>,
     {
-        let wait = ObjectWait::without::<R2d2Pool<C>>(self.stop.as_ref(), request.into())?;
+        let request = Request::without_wait(request.into(), "try_with_object_lock")?;
+        let wait = ObjectWait::of::<R2d2Pool<C>>(self.stop.as_ref(), request)?;
         let active = self.shared.activity.begin(Some(wait.subject()));
         let held = C::block_on(object_waits::begin(&self.shared, &wait, &active));
         let Some(mut held) = unless_refused(held)? else {
@@ -392,7 +394,8 @@ impl<P: Pool<Style = Async>> LockPool<P> {
     {
         let request = request.into();
         counted(&self.shared.activity, async move {
-            let wait = ObjectWait::without::<P>(self.stop.as_ref(), request)?;
+            let request = Request::without_wait(request, "try_with_object_lock")?;
+            let wait = ObjectWait::of::<P>(self.stop.as_ref(), request)?;
             let active = self.shared.activity.begin(Some(wait.subject()));
             let held = object_waits::begin(&self.shared, &wait, &active).await;
             let Some(mut held) = unless_refused(held)? else {

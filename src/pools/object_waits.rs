@@ -69,18 +69,7 @@ impl ObjectWait {
         Self::of::<P>(stop, Request::new(request)?)
     }
 
-    /// No wait.
-    pub(crate) fn without<P: Pool>(
-        stop: Option<&StopToken>,
-        request: LockRequest,
-    ) -> Result<Self, Error> {
-        Self::of::<P>(
-            stop,
-            Request::without_wait(request, "try_with_object_lock")?,
-        )
-    }
-
-    fn of<P: Pool>(stop: Option<&StopToken>, request: Request) -> Result<Self, Error> {
+    pub(crate) fn of<P: Pool>(stop: Option<&StopToken>, request: Request) -> Result<Self, Error> {
         Ok(Self {
             waiting: Waiting::new(request.wait, request.resource())?.stopped_by(stop),
             ids: if P::Connection::IN_PROCESS {
@@ -246,11 +235,6 @@ impl<P: Pool> HeldObjects<'_, P> {
         }
         stopped
     }
-
-    /// The connection, after the end of the transaction.
-    pub(crate) fn conn(&mut self) -> &mut Borrowed<P> {
-        &mut self.conn
-    }
 }
 
 /// Runs the closure in a transaction, and again after an error that a retry may cure: with another connection after that was
@@ -272,14 +256,13 @@ where
     let mut is_lost = false;
     let mut active = None;
     loop {
-        let lock = transaction.lock.clone();
-        let wait = lock.map(|lock| {
-            Ok::<_, Error>(ObjectWait {
+        let wait = match transaction.lock.clone() {
+            None => None,
+            Some(lock) => Some(ObjectWait {
                 outermost: true,
                 ..ObjectWait::new(shared, stop, lock)?
-            })
-        });
-        let wait = wait.transpose()?;
+            }),
+        };
         let active: &Active = active.get_or_insert_with(|| {
             let locks = wait.as_ref().map(ObjectWait::subject);
             let subject = locks.unwrap_or(RequestSubject::Transaction);
@@ -304,7 +287,7 @@ where
                     let attempt = held.attempt(&transaction.options, &mut retries, &mut work);
                     attempt
                         .await
-                        .map(|attempt| Ok((attempt, held.conn().is_lost())))?
+                        .map(|attempt| Ok((attempt, held.conn.is_lost())))?
                 }
                 Err(error) => Err(error),
             },
