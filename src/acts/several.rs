@@ -14,7 +14,7 @@ use crate::acts::transaction::outside;
 use crate::acts::waiting::{Answer, Waiting};
 use crate::engine::Engine;
 use crate::engine::ending::roll_back;
-use crate::engine::slots::RegisteredPermits;
+use crate::engine::slots::{RegisteredPermits, ReleaseKind};
 use crate::error::limits::{MAX_PERMITS, MAX_PERMITS_AT_ONCE};
 use crate::rt::{self, backoff, caught};
 use crate::values::lease::{self, RenewalRequest};
@@ -355,7 +355,8 @@ impl<'a> Several<'a> {
             let mut guard = CancelGuard::new(engine)?;
             // The last renewal may have failed after it was committed.
             guard.release_slots_of(semaphore, slot.rows().map(|row| row.token).collect());
-            let released = caught(release_batch(&mut *guard, &slot)).await;
+            let kind = ReleaseKind::Unused;
+            let released = caught(release_batch(&mut *guard, &[&slot], kind)).await;
             guard.finish_with(released)
         };
         if let Err(error) = released.await {

@@ -432,16 +432,17 @@ pub(crate) async fn release(engine: &mut dyn Engine, slot: &Slot) -> Result<Leas
     first_lost.map_or_else(|| Ok(state_of(found)), |row| Err(lost(row)))
 }
 
-/// Releases slots that were not used, by one statement, which does not wait. Returns the tokens of those that are not released because
-/// another session has locked their rows.
+/// Releases slots by one statement, which does not wait. Returns the tokens of those that are not released because another session has
+/// locked their rows.
 pub(crate) async fn release_batch(
     engine: &mut dyn Engine,
-    slot: &Slot,
+    slots: &[&Slot],
+    kind: ReleaseKind,
 ) -> Result<Vec<Vec<u8>>, Error> {
-    let rows = slot.rows().map(|row| RenewalRequest::new(row, 0));
-    let rows: Vec<_> = rows.collect();
-    let locked = engine.release_batch(&rows, ReleaseKind::Unused).await?;
-    for row in slot.rows() {
+    let rows = || slots.iter().flat_map(|slot| slot.rows());
+    let requests: Vec<_> = rows().map(|row| RenewalRequest::new(row, 0)).collect();
+    let locked = engine.release_batch(&requests, kind).await?;
+    for row in rows() {
         if !locked.iter().any(|token| token == row.token.as_bytes()) {
             slot_queue::notify_released(&row.semaphore, 1, Some(row.number));
         }
@@ -453,7 +454,7 @@ pub(crate) async fn release_batch(
 pub(crate) async fn release_unused(engine: &mut dyn Engine, slot: &Slot) -> Result<(), Error> {
     let mut left: Vec<&Slot> = slot.rows().collect();
     if left.len() > 1 {
-        let locked = release_batch(engine, slot).await?;
+        let locked = release_batch(engine, &[slot], ReleaseKind::Unused).await?;
         left.retain(|row| locked.iter().any(|token| token == row.token.as_bytes()));
     }
     for row in left {

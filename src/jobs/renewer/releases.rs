@@ -17,12 +17,11 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 use crate::acts::cancel_guard::unless_dropped;
-use crate::acts::slot_queue::notify_released;
+use crate::acts::slot::release_batch;
 use crate::engine::HasEngine;
 use crate::jobs::guard::{ReleaseKind, State};
 use crate::jobs::renewer::{Renew, Shared};
 use crate::link::activity::Active;
-use crate::values::lease::RenewalRequest;
 use crate::{Error, Pool, Slot};
 
 const RETRY_DELAY: Duration = Duration::from_millis(50);
@@ -193,21 +192,11 @@ impl<P: Pool> Shared<P> {
         kind: ReleaseKind,
         timeout: Duration,
     ) -> Result<Vec<Uuid>, Error> {
-        let batch: Vec<RenewalRequest> = slots
-            .iter()
-            .flat_map(|slot| slot.rows())
-            .map(|row| RenewalRequest::new(row, 0))
-            .collect();
-        let locked = {
-            let mut conn = self.lend(timeout).await?;
-            let mut engine = P::Connection::engine(&mut conn)?;
-            unless_dropped!(borrowed &mut *engine, |engine| engine.release_batch(&batch, kind))?
-        };
+        let mut conn = self.lend(timeout).await?;
+        let mut engine = P::Connection::engine(&mut conn)?;
+        let locked =
+            unless_dropped!(borrowed &mut *engine, |engine| release_batch(engine, slots, kind))?;
         let is_locked = |row: &Slot| locked.iter().any(|token| token == row.token.as_bytes());
-        let rows = slots.iter().flat_map(|slot| slot.rows());
-        for row in rows.filter(|row| !is_locked(row)) {
-            notify_released(&row.semaphore, 1, Some(row.number));
-        }
         let released = slots.iter().filter(|slot| !slot.rows().any(is_locked));
         Ok(released.map(|slot| slot.token).collect())
     }
