@@ -163,7 +163,7 @@ pub(crate) enum Acquire<'a> {
     /// A transaction that holds a slot.
     Transaction,
     /// Several permits, leased or for a transaction.
-    Several(Several<'a>),
+    Several(Box<Several<'a>>),
 }
 
 impl<'a> Acquire<'a> {
@@ -172,7 +172,7 @@ impl<'a> Acquire<'a> {
         lease: &'a LeaseOptions,
         token: Option<Uuid>,
     ) -> Result<Self, Error> {
-        let several = Several::leased(semaphore, lease)?;
+        let several = Several::leased(semaphore, lease)?.map(Box::new);
         Ok(several.map_or(Self::Lease(lease, token), Self::Several))
     }
 
@@ -182,7 +182,8 @@ impl<'a> Acquire<'a> {
         permits: Option<u32>,
     ) -> Result<Self, Error> {
         permits.map_or(Ok(Self::Transaction), |permits| {
-            Several::of_transaction(semaphore, permits).map(Self::Several)
+            let several = Several::of_transaction(semaphore, permits)?;
+            Ok(Self::Several(Box::new(several)))
         })
     }
 

@@ -168,9 +168,8 @@ async fn poll<P: Pool>(
             // When its time is up, it asks once, on its own.
             match identity.unwrap_or(Ok(None)) {
                 Ok(database) => {
-                    let place = &mut attempts.place;
-                    let kind = (false, &*acquire);
-                    join(place, semaphore, database, max_concurrent, timing, kind);
+                    let (of, kind) = (&mut attempts.place, (false, &*acquire));
+                    join(of, semaphore, database, max_concurrent, timing, kind);
                     joins = false;
                 }
                 Err(error) => {
