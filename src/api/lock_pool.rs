@@ -155,15 +155,6 @@ impl<P: Pool> LockPool<P> {
         }
     }
 
-    pub(crate) fn activity(&self) -> &Activity {
-        &self.shared.activity
-    }
-
-    /// Returns the pool.
-    pub fn pool(&self) -> &P {
-        self.shared.pool()
-    }
-
     /// Returns a handle to the same queues whose waits end when `stop` is stopped. The token replaces that of this handle: to
     /// keep both, pass a [child](StopToken::child) of the old one.
     #[must_use]
@@ -173,6 +164,17 @@ impl<P: Pool> LockPool<P> {
             stop: Some(stop.clone()),
             ..self.clone()
         }
+    }
+}
+
+impl<P> LockPool<P> {
+    pub(crate) fn activity(&self) -> &Activity {
+        &self.shared.activity
+    }
+
+    /// Returns the pool.
+    pub fn pool(&self) -> &P {
+        self.shared.pool()
     }
 
     /// Returns how many of the [requests](Self::requests) wait, make an attempt, or pause before the next one.
