@@ -26,7 +26,7 @@ mod slot_queries;
 pub(crate) mod slots;
 #[cfg(feature = "_sqlite")]
 mod sqlite;
-mod tables;
+pub(crate) mod tables;
 pub(crate) mod wrapper;
 
 #[cfg(feature = "_mysql")]

@@ -19,7 +19,8 @@ use crate::acts::transaction::{
     outside, roll_back_stopped, run_begun,
 };
 use crate::acts::waiting::{Answer, Waiting, unless_refused};
-use crate::engine::slots::{Expiry, ReleaseKind};
+use crate::engine::slots::{Change, Expiry, ReleaseKind};
+use crate::engine::tables::Named;
 use crate::engine::{Engine, HasEngine};
 use crate::error::NameKind;
 use crate::link::depth::depth;
@@ -295,11 +296,24 @@ async fn end_stopped(engine: &mut dyn Engine, semaphore: &Semaphore) {
     roll_back_stopped(engine).await;
 }
 
-/// The common case comes first.
-const STATES: [(Expiry, LeaseState); 2] = [
-    (Expiry::Unexpired, LeaseState::Unexpired),
-    (Expiry::IncludeExpired, LeaseState::Expired),
-];
+/// Changes the row. Returns the state of its lease, and the time before the statement; `None` if the token does not hold the slot.
+async fn change_row(
+    engine: &mut dyn Engine,
+    row: &Slot,
+    change: Change<'_>,
+) -> Result<Option<(LeaseState, Instant)>, Error> {
+    // The common case comes first.
+    for (expiry, state) in [
+        (Expiry::Unexpired, LeaseState::Unexpired),
+        (Expiry::IncludeExpired, LeaseState::Expired),
+    ] {
+        let started = Instant::now();
+        if engine.change(row, change, expiry).await? > 0 {
+            return Ok(Some((state, started)));
+        }
+    }
+    Ok(None)
+}
 
 pub(crate) async fn renew(
     engine: &mut dyn Engine,
@@ -318,7 +332,8 @@ pub(crate) async fn renew(
     let mut first = None;
     let mut outcome = Ok(());
     for row in slot.rows() {
-        match renew_row(engine, row, lease_us).await {
+        let renewed = change_row(engine, row, Change::Renew { lease_us }).await;
+        match renewed.and_then(|renewed| renewed.ok_or_else(|| lost(row))) {
             Ok((state, started)) => {
                 first.get_or_insert(started);
                 states.push(state);
@@ -337,21 +352,6 @@ pub(crate) async fn renew(
         (_, None) => {}
     }
     outcome.map(|()| state_of(states))
-}
-
-/// Returns the time before the statement that has renewed the lease.
-async fn renew_row(
-    engine: &mut dyn Engine,
-    row: &Slot,
-    lease_us: i64,
-) -> Result<(LeaseState, Instant), Error> {
-    for (expiry, state) in STATES {
-        let started = Instant::now();
-        if engine.renew_one(row, lease_us, expiry).await? > 0 {
-            return Ok((state, started));
-        }
-    }
-    Err(lost(row))
 }
 
 fn check_names(slot: &Slot) -> Result<(), Error> {
@@ -378,13 +378,13 @@ pub(crate) async fn request_release(
     outside(engine, "request_release", reason)?;
     let token = held.token.unwrap_or_default();
     let slot = Slot::from_parts(&held.semaphore, held.number, token, held.fence);
-    for (expiry, state) in STATES {
-        // Without a token it is released.
-        if held.token.is_some() && engine.request_release(&slot, expiry).await? > 0 {
-            let (semaphore, number) = (slot.semaphore, slot.number);
-            tracing::info!(semaphore, number, "release of a slot requested");
-            return Ok(state);
-        }
+    // Without a token it is released.
+    if held.token.is_some()
+        && let Some((state, _)) = change_row(engine, &slot, Change::RequestRelease).await?
+    {
+        let (semaphore, number) = (slot.semaphore, slot.number);
+        tracing::info!(semaphore, number, "release of a slot requested");
+        return Ok(state);
     }
     Err(lost(&slot))
 }
@@ -400,14 +400,9 @@ pub(crate) async fn set_data(
     let reason = "the lease could not be renewed until the end of the transaction";
     outside(engine, "set_slot_data", reason)?;
     let mut found = Vec::new();
-    'rows: for row in slot.rows() {
-        for (expiry, state) in STATES {
-            if engine.set_data(row, data, expiry).await? > 0 {
-                found.push(state);
-                continue 'rows;
-            }
-        }
-        return Err(lost(row));
+    for row in slot.rows() {
+        let changed = change_row(engine, row, Change::Data(Named(data))).await?;
+        found.push(changed.ok_or_else(|| lost(row))?.0);
     }
     Ok(state_of(found))
 }
@@ -418,17 +413,16 @@ pub(crate) async fn release(engine: &mut dyn Engine, slot: &Slot) -> Result<Leas
     assert_open_if_in_transaction(engine).await?;
     let mut found = Vec::new();
     let mut first_lost = None;
-    'rows: for row in slot.rows() {
-        for (expiry, state) in STATES {
-            if engine.release(row, expiry).await? > 0 {
-                if depth(engine.status())? == 0 {
-                    slot_queue::notify_released(&row.semaphore, 1, Some(row.number));
-                }
-                found.push(state);
-                continue 'rows;
-            }
+    for row in slot.rows() {
+        let Some((state, _)) = change_row(engine, row, Change::Release(ReleaseKind::Used)).await?
+        else {
+            first_lost.get_or_insert(row);
+            continue;
+        };
+        if depth(engine.status())? == 0 {
+            slot_queue::notify_released(&row.semaphore, 1, Some(row.number));
         }
-        first_lost.get_or_insert(row);
+        found.push(state);
     }
     first_lost.map_or_else(|| Ok(state_of(found)), |row| Err(lost(row)))
 }
@@ -459,7 +453,9 @@ pub(crate) async fn release_unused(engine: &mut dyn Engine, slot: &Slot) -> Resu
         left.retain(|row| locked.iter().any(|token| token == row.token.as_bytes()));
     }
     for row in left {
-        if engine.release_unused(row).await? > 0 && depth(engine.status())? == 0 {
+        let unused = Change::Release(ReleaseKind::Unused);
+        let released = engine.change(row, unused, Expiry::IncludeExpired).await?;
+        if released > 0 && depth(engine.status())? == 0 {
             slot_queue::notify_released(&row.semaphore, 1, Some(row.number));
         }
     }

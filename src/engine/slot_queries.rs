@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use crate::Slot;
 use crate::engine::dialect::{DbNow, DbNowMinus, Dialect, LeaseRemaining};
-use crate::engine::slots::{Expiry, Grant, LeaseRequest};
+use crate::engine::slots::{Change, Expiry, Grant, LeaseRequest, ReleaseKind};
 use crate::engine::tables::{
     Name, Named, diesel_locks_fences as fences, diesel_locks_semaphores as semaphores,
     diesel_locks_slots as slots,
@@ -280,21 +280,104 @@ pub(crate) fn list_held(limit: i64) -> _ {
         .limit(limit)
 }
 
-/// An UPDATE of one slot: what it sets, and its condition. Raw, because Diesel does not cache an UPDATE written in its DSL.
-#[derive(QueryId)]
-pub(crate) struct UpdateSlot<S, F>(pub(crate) S, pub(crate) F);
+/// An UPDATE of one slot. Raw, because Diesel does not cache one that is written in its DSL: this one is cached by its text.
+pub(crate) struct UpdateSlot<'a> {
+    pub(crate) change: Change<'a>,
+    pub(crate) key: Key<'a>,
+    pub(crate) expiry: Expiry,
+    /// Conditions of one engine.
+    pub(crate) and: &'static str,
+}
 
-impl<DB, S, F> QueryFragment<DB> for UpdateSlot<S, F>
+impl QueryId for UpdateSlot<'_> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<DB: Dialect> QueryFragment<DB> for UpdateSlot<'_>
 where
-    DB: Dialect,
-    S: QueryFragment<DB>,
-    F: QueryFragment<DB>,
+    str: ToSql<Text, DB>,
+    i32: ToSql<Integer, DB>,
+    i64: ToSql<BigInt, DB>,
+    [u8]: ToSql<Binary, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("UPDATE diesel_locks_slots");
-        self.0.walk_ast(out.reborrow())?;
-        self.1.walk_ast(out)
+        push!(out; "UPDATE diesel_locks_slots"; [&self.change]; [&self.key]);
+        if self.expiry == Expiry::Unexpired {
+            push!(out; " AND expires_us > "; {DB::NOW});
+        }
+        out.push_sql(self.and);
+        Ok(())
     }
+}
+
+/// If only changed rows are counted, each column is set to another value than before: an expiry that is there already becomes 1 µs
+/// later. MySQL sets the columns in this order.
+impl<DB: Dialect> QueryFragment<DB> for Change<'_>
+where
+    str: ToSql<Text, DB>,
+    i64: ToSql<BigInt, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let counts_changed = DB::COUNTS_CHANGED_ROWS;
+        match self {
+            Self::Renew { lease_us } => {
+                push!(out;
+                    " SET expires_us = "; {DB::GREATEST}; "(hold_until_us, "; {DB::NOW}; " + ", BigInt = lease_us; ")";
+                );
+                if counts_changed {
+                    push!(out;
+                        " + (expires_us = "; {DB::GREATEST}; "(hold_until_us, "; {DB::NOW}; " + ", BigInt = lease_us; "))";
+                    );
+                }
+            }
+            Self::RequestRelease => {
+                push!(out; " SET release_requested_us = "; {DB::NOW});
+                if counts_changed {
+                    push!(out; " + (release_requested_us = "; {DB::NOW}; ")");
+                }
+            }
+            Self::Data(data) => {
+                out.push_sql(" SET ");
+                if counts_changed {
+                    push!(out; "expires_us = expires_us + (data <=> ", Name = data; "), ");
+                }
+                push!(out; "data = ", Name = data);
+            }
+            Self::Release(kind) => out.push_sql(kind.set()),
+        }
+        Ok(())
+    }
+}
+
+impl ReleaseKind {
+    pub(crate) const fn set(self) -> &'static str {
+        match self {
+            // No grant has a time before the end of the minimum hold time, even if the clock is set back after the release:
+            // otherwise two nodes could run one tick.
+            Self::Used => " SET token = NULL, expires_us = hold_until_us",
+            // With a minimum hold time, no later grant has a time before this grant, even if the clock is set back: the row no
+            // longer shows the ticks that were run before it. The same in whichever order MySQL sets the columns.
+            Self::Unused => {
+                " SET token = NULL, \
+                 expires_us = CASE WHEN hold_until_us > 0 THEN acquired_us ELSE 0 END, \
+                 hold_until_us = CASE WHEN hold_until_us > 0 THEN acquired_us ELSE 0 END"
+            }
+        }
+    }
+}
+
+/// The release of unused slots with these tokens, as text. The name is a literal. A token in hexadecimal digits is one between two
+/// texts.
+pub(crate) fn release_unused<DB: Dialect>(
+    name: &str,
+    tokens: &[Uuid],
+    [before, after]: [&str; 2],
+) -> String {
+    let token = |token: &Uuid| format!("{before}{}{after}", token.simple());
+    let tokens = tokens.iter().map(token).collect::<Vec<_>>().join(", ");
+    let (by_key, set) = (DB::BY_PRIMARY_KEY, ReleaseKind::Unused.set());
+    format!("UPDATE diesel_locks_slots{by_key}{set} WHERE name = {name} AND token IN ({tokens})")
 }
 
 /// A new lease, on MySQL and SQLite.
@@ -334,115 +417,6 @@ where
             " ELSE 0 END + ", BigInt = &self.request.min_hold_us;
             ", release_requested_us = 0, data = NULL";
         );
-        Ok(())
-    }
-}
-
-/// Sets a new expiry, not before the end of the minimum hold time. If only changed rows are counted, an expiry that is there
-/// already becomes 1 µs later.
-#[derive(Clone, Copy, QueryId)]
-pub(crate) struct Renew {
-    pub(crate) lease_us: i64,
-}
-
-impl<DB: Dialect> QueryFragment<DB> for Renew
-where
-    i64: ToSql<BigInt, DB>,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push!(out;
-            " SET expires_us = "; {DB::GREATEST}; "(hold_until_us, "; {DB::NOW}; " + ", BigInt = &self.lease_us; ")";
-        );
-        if DB::COUNTS_CHANGED_ROWS {
-            push!(out;
-                " + (expires_us = "; {DB::GREATEST}; "(hold_until_us, "; {DB::NOW}; " + ", BigInt = &self.lease_us;
-                "))";
-            );
-        }
-        Ok(())
-    }
-}
-
-/// Asks the holder to release the slot. Counts each row, as [`Renew`].
-#[derive(Clone, Copy, QueryId)]
-pub(crate) struct RequestRelease;
-
-impl<DB: Dialect> QueryFragment<DB> for RequestRelease {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push!(out; " SET release_requested_us = "; {DB::NOW});
-        if DB::COUNTS_CHANGED_ROWS {
-            push!(out; " + (release_requested_us = "; {DB::NOW}; ")");
-        }
-        Ok(())
-    }
-}
-
-/// Sets the data of the holder. Counts each row, as [`Renew`]: MySQL sets the columns in this order.
-#[derive(Clone, Copy)]
-pub(crate) struct SetData<'a> {
-    pub(crate) data: Named<'a>,
-}
-
-impl QueryId for SetData<'_> {
-    type QueryId = SetData<'static>;
-    const HAS_STATIC_QUERY_ID: bool = true;
-}
-
-impl<DB: Dialect> QueryFragment<DB> for SetData<'_>
-where
-    str: ToSql<Text, DB>,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql(" SET ");
-        if DB::COUNTS_CHANGED_ROWS {
-            push!(out; "expires_us = expires_us + (data <=> ", Name = &self.data; "), ");
-        }
-        push!(out; "data = ", Name = &self.data);
-        Ok(())
-    }
-}
-
-/// Releases a slot. No grant has a time before the end of the minimum hold time, even if the clock is set back after the release:
-/// otherwise two nodes could run one tick.
-#[derive(Clone, Copy, QueryId)]
-pub(crate) struct Release;
-
-impl<DB: Dialect> QueryFragment<DB> for Release {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql(" SET token = NULL, expires_us = hold_until_us");
-        Ok(())
-    }
-}
-
-/// Releases a slot that was not used. If it has a minimum hold time, no later grant has a time before this grant, even if the clock
-/// is set back: the row no longer shows the ticks that were run before it.
-#[derive(Clone, Copy, QueryId)]
-pub(crate) struct ReleaseUnused;
-
-impl ReleaseUnused {
-    // The same in whichever order MySQL sets the columns.
-    const SET: &str = " SET token = NULL, \
-                       expires_us = CASE WHEN hold_until_us > 0 THEN acquired_us ELSE 0 END, \
-                       hold_until_us = CASE WHEN hold_until_us > 0 THEN acquired_us ELSE 0 END";
-
-    /// The statement as text, of slots with these tokens. The name is a literal. A token in hexadecimal digits is one between two texts.
-    pub(crate) fn text<DB: Dialect>(
-        name: &str,
-        tokens: &[Uuid],
-        [before, after]: [&str; 2],
-    ) -> String {
-        let token = |token: &Uuid| format!("{before}{}{after}", token.simple());
-        let tokens = tokens.iter().map(token).collect::<Vec<_>>().join(", ");
-        let (by_key, set) = (DB::BY_PRIMARY_KEY, Self::SET);
-        format!(
-            "UPDATE diesel_locks_slots{by_key}{set} WHERE name = {name} AND token IN ({tokens})"
-        )
-    }
-}
-
-impl<DB: Dialect> QueryFragment<DB> for ReleaseUnused {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql(Self::SET);
         Ok(())
     }
 }
@@ -498,32 +472,24 @@ where
     }
 }
 
-#[derive(QueryId)]
-pub(crate) struct Unexpired<K>(pub(crate) K);
-
-impl<DB: Dialect, K: QueryFragment<DB>> QueryFragment<DB> for Unexpired<K> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        self.0.walk_ast(out.reborrow())?;
-        push!(out; " AND expires_us > "; {DB::NOW});
-        Ok(())
-    }
-}
-
 /// On PostgreSQL and SQLite.
-pub(crate) async fn update_slot<C, S>(
+pub(crate) async fn update_slot<C>(
     conn: &mut C,
-    set: S,
     slot: &Slot,
+    change: Change<'_>,
     expiry: Expiry,
+    and: &'static str,
 ) -> QueryResult<usize>
 where
     C: Link<Db: Dialect>,
-    S: QueryFragment<C::Db> + QueryId + Send,
-    for<'k> Key<'k>: QueryFragment<C::Db>,
+    for<'k> UpdateSlot<'k>: QueryFragment<C::Db>,
 {
     let key = Key::of(slot, true);
-    match expiry {
-        Expiry::Unexpired => conn.execute(UpdateSlot(set, Unexpired(key))).await,
-        Expiry::IncludeExpired => conn.execute(UpdateSlot(set, key)).await,
-    }
+    conn.execute(UpdateSlot {
+        change,
+        key,
+        expiry,
+        and,
+    })
+    .await
 }

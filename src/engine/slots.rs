@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use uuid::Uuid;
 
+use crate::engine::tables::Named;
 use crate::values::lease::{RenewalRequest, RenewalResult};
 use crate::values::list_options::ListRequest;
 use crate::values::slot::FirstSlot;
@@ -18,6 +19,20 @@ pub enum ReleaseKind {
     /// It stays unavailable until the end of its minimum hold time.
     Used,
     Unused,
+}
+
+/// What is changed of a slot whose token matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'a> {
+    /// Sets a new expiry, not before the end of the minimum hold time.
+    Renew {
+        lease_us: i64,
+    },
+    /// Asks the holder to release the slot.
+    RequestRelease,
+    /// Sets the data of the holder.
+    Data(Named<'a>),
+    Release(ReleaseKind),
 }
 
 #[derive(Debug)]
@@ -192,28 +207,16 @@ pub trait SemaphoreBackend: Send {
     /// Stores the number of permits, below which slots are not purged.
     async fn register(&mut self, semaphore: &Semaphore) -> Result<(), Error>;
 
-    /// Sets a new expiry if the token still matches; returns the number of rows updated.
-    async fn renew_one(
+    /// Changes the slot if the token still matches; returns the number of rows updated.
+    async fn change(
         &mut self,
         slot: &Slot,
-        lease_us: i64,
+        change: Change<'_>,
         expiry: Expiry,
     ) -> Result<usize, Error>;
 
-    /// Marks the slot for its holder, which is to release it, if the token still matches; returns the number of rows updated.
-    async fn request_release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error>;
-
-    /// Sets the data of the holder if the token still matches; returns the number of rows updated.
-    async fn set_data(&mut self, slot: &Slot, data: &str, expiry: Expiry) -> Result<usize, Error>;
-
-    /// Releases the slot, or lets it expire after its minimum hold time, if the token still matches; returns the rows updated.
-    async fn release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error>;
-
-    /// The text of a statement that does as [`release_unused`](Self::release_unused) with all slots that have these tokens.
+    /// The text of a statement that releases all slots that have these tokens as unused.
     fn release_unused_statement(&self, semaphore: &str, tokens: &[Uuid]) -> String;
-
-    /// [`release`](Self::release) of a slot that was not used: also before the end of its minimum hold time.
-    async fn release_unused(&mut self, slot: &Slot) -> Result<usize, Error>;
 
     /// Prevents another grant of the slot until the transaction ends. Returns `false` when the token does not match.
     async fn pin(&mut self, slot: &Slot) -> Result<bool, Error>;

@@ -96,9 +96,9 @@ diesel::allow_tables_to_appear_in_same_query!(diesel_locks_semaphores, diesel_lo
 #[derive(Clone, Copy, Debug, Default, QueryId, SqlType)]
 pub struct Name;
 
-#[derive(AsExpression, Clone, Copy, Debug)]
+#[derive(AsExpression, Clone, Copy, Debug, PartialEq, Eq)]
 #[diesel(sql_type = Name)]
-pub(crate) struct Named<'a>(pub(crate) &'a str);
+pub struct Named<'a>(pub(crate) &'a str);
 
 impl<DB: Backend> ToSql<Name, DB> for Named<'_>
 where

@@ -14,7 +14,6 @@ use crate::engine::mysql::MysqlEngine;
 use crate::engine::mysql::sql::{
     ANY_JOIN, ANY_JOIN_HINT, ANY_SIZE, ANY_SIZE_HINT, COMMITTED_AT_ONCE, EVERY_ROW,
 };
-use crate::engine::slot_queries::{Release, ReleaseUnused};
 use crate::engine::slots::{self, ReleaseKind};
 use crate::link::Link;
 use crate::link::depth::{self, StartedTransaction};
@@ -74,10 +73,10 @@ statement! {
     }
 
     ReleaseBatch<'a> { leases: Leases<'a> } -> Integer,
-    |self| { [&self.leases]; [&Release] }
+    |self| { [&self.leases]; {ReleaseKind::Used.set()} }
 
     ReleaseUnusedBatch<'a> { leases: Leases<'a> } -> Integer,
-    |self| { [&self.leases]; [&ReleaseUnused] }
+    |self| { [&self.leases]; {ReleaseKind::Unused.set()} }
 
     /// Reads the remaining time of each lease whose token still matches, and when its release was requested. Identifies it by its
     /// position in the request, from 1, because a broken client library loses texts. The last number is 0 if statements are not

@@ -9,7 +9,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use diesel::mysql::Mysql;
 use diesel::prelude::QueryDsl;
-use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable};
 
 use uuid::Uuid;
@@ -27,12 +26,10 @@ use crate::engine::mysql::slot_search::MAX_SLOW_SEARCHES;
 use crate::engine::mysql::sql::{
     BEGIN, EVERY_ROW, IN_TRANSACTION, LIMIT_HINT, UNLESS_TABLE_LOCKED, WRITER_UNKNOWN, limit_hint,
 };
-use crate::engine::slot_queries::{
-    self, Key, Release, ReleaseUnused, Renew, RequestRelease, SetData, Unexpired, UpdateSlot,
-};
+use crate::engine::slot_queries::{self, Key, UpdateSlot};
 use crate::engine::slots::SemaphoreBackend;
 use crate::engine::slots::{
-    AttemptContext, AttemptOutcome, BatchOutcome, Expiry, HeldRow, HeldSlot, LeaseRequest,
+    AttemptContext, AttemptOutcome, BatchOutcome, Change, Expiry, HeldRow, HeldSlot, LeaseRequest,
     RaiseOutcome, RegisteredPermits, ReleaseKind, SemaphoreRow, all_slots,
 };
 use crate::engine::tables::{Named, diesel_locks_slots as slots, in_range};
@@ -217,45 +214,46 @@ impl<C: Link<Db = Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
         }
     }
 
-    async fn renew_one(
+    /// If the first statement for a slot has found no lease, sends it again if another node of a cluster has granted the lease and
+    /// this one had not received the grant.
+    async fn change(
         &mut self,
         slot: &Slot,
-        lease_us: i64,
+        change: Change<'_>,
         expiry: Expiry,
     ) -> Result<usize, Error> {
-        let is_first = expiry == Expiry::Unexpired;
-        self.update(Renew { lease_us }, slot, expiry, is_first)
-            .await
-    }
-
-    async fn request_release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
-        let is_first = expiry == Expiry::Unexpired;
-        self.update(RequestRelease, slot, expiry, is_first).await
-    }
-
-    async fn set_data(&mut self, slot: &Slot, data: &str, expiry: Expiry) -> Result<usize, Error> {
-        let (data, is_first) = (Named(data), expiry == Expiry::Unexpired);
-        self.update(SetData { data }, slot, expiry, is_first).await
-    }
-
-    async fn release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
-        let is_first = expiry == Expiry::Unexpired;
-        self.update(Release, slot, expiry, is_first).await
+        let mut changed = autocommit_retry!(self.0, self.change_once(slot, change, expiry).await)?;
+        let is_first = match expiry {
+            Expiry::Unexpired => true,
+            Expiry::IncludeExpired => change == Change::Release(ReleaseKind::Unused),
+        };
+        if changed == 0 && is_first {
+            let lease = [RenewalRequest::new(slot, 0)];
+            let found = self.await_grants(&lease, ARRIVAL).await?;
+            let is_found = match expiry {
+                Expiry::Unexpired => found.is_unexpired,
+                Expiry::IncludeExpired => found.is_owned,
+            };
+            if is_found {
+                changed = autocommit_retry!(self.0, self.change_once(slot, change, expiry).await)?;
+            }
+        }
+        // Asks for the reason: a statement with the condition `Dialect::COMMITTED_AT_ONCE` changes nothing that would not be
+        // committed. Not after the first of two statements, whose lease may have expired.
+        if changed == 0 && expiry == Expiry::IncludeExpired {
+            self.ensure_commits().await?;
+        }
+        Ok(changed)
     }
 
     fn release_unused_statement(&self, semaphore: &str, tokens: &[Uuid]) -> String {
         let mut name = String::new();
         literal::push_for_mysql(&mut name, semaphore);
-        let release = ReleaseUnused::text::<Mysql>(&name, tokens, ["x'", "'"]);
+        let release = slot_queries::release_unused::<Mysql>(&name, tokens, ["x'", "'"]);
         // Without the slot's number the statement reads all slots of the semaphore. At this level it does not wait for
         // those of other tokens, which others may have locked. The session ends afterwards. The level of one transaction could
         // not be set while another one is open.
         format!("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; {release}")
-    }
-
-    async fn release_unused(&mut self, slot: &Slot) -> Result<usize, Error> {
-        self.update(ReleaseUnused, slot, Expiry::IncludeExpired, true)
-            .await
     }
 
     async fn pin(&mut self, slot: &Slot) -> Result<bool, Error> {
@@ -379,47 +377,20 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         Ok(true)
     }
 
-    /// The number of changed rows. If the first statement for a slot has found no lease, sends it again if another node of a
-    /// cluster has granted the lease and this one had not received the grant.
-    async fn update(
+    async fn change_once(
         &mut self,
-        set: impl QueryFragment<Mysql> + QueryId + Copy + Send,
         slot: &Slot,
-        expiry: Expiry,
-        is_first: bool,
-    ) -> Result<usize, Error> {
-        let mut changed = autocommit_retry!(self.0, self.update_once(set, slot, expiry).await)?;
-        if changed == 0 && is_first {
-            let lease = [RenewalRequest::new(slot, 0)];
-            let found = self.await_grants(&lease, ARRIVAL).await?;
-            let is_found = match expiry {
-                Expiry::Unexpired => found.is_unexpired,
-                Expiry::IncludeExpired => found.is_owned,
-            };
-            if is_found {
-                changed = autocommit_retry!(self.0, self.update_once(set, slot, expiry).await)?;
-            }
-        }
-        // Asks for the reason: a statement with the condition `Dialect::COMMITTED_AT_ONCE` changes nothing that would not be
-        // committed. Not after the first of two statements, whose lease may have expired.
-        if changed == 0 && expiry == Expiry::IncludeExpired {
-            self.ensure_commits().await?;
-        }
-        Ok(changed)
-    }
-
-    async fn update_once(
-        &mut self,
-        set: impl QueryFragment<Mysql> + QueryId + Send,
-        slot: &Slot,
+        change: Change<'_>,
         expiry: Expiry,
     ) -> Result<usize, MysqlError> {
         let in_transaction = depth::depth(self.0.status()).is_ok_and(|depth| depth > 0);
-        let key = Key::of(slot, in_transaction);
-        match expiry {
-            Expiry::Unexpired => self.execute(UpdateSlot(set, Unexpired(key))).await,
-            Expiry::IncludeExpired => self.execute(UpdateSlot(set, key)).await,
-        }
+        self.execute(UpdateSlot {
+            change,
+            key: Key::of(slot, in_transaction),
+            expiry,
+            and: "",
+        })
+        .await
     }
 
     async fn force_release(&mut self, name: Named<'_>) -> Result<usize, Error> {

@@ -8,16 +8,17 @@ use diesel::QueryResult;
 use diesel::dsl::{auto_type, select};
 use diesel::pg::Pg;
 use diesel::prelude::{ExpressionMethods, QueryDsl};
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::{Array, BigInt, Binary, Bool, Integer, Nullable, Text};
 
 use crate::engine::dialect::{DbNow, Dialect, LeaseRemaining};
 use crate::engine::ending::autocommit_retry;
 use crate::engine::postgres::{PostgresEngine, begin, is_own_lock_timeout, sql};
-use crate::engine::slot_queries::{self, Key, Release, ReleaseUnused, Unexpired, lock_fence_floor};
+use crate::engine::slot_queries::{self, Key, lock_fence_floor};
 use crate::engine::slots::SemaphoreBackend;
 use crate::engine::slots::{
-    BATCH_SIZE, BatchOutcome, Grant, LeaseRequest, RaiseOutcome, slots_to_add, slots_to_delete,
+    BATCH_SIZE, BatchOutcome, Grant, LeaseRequest, RaiseOutcome, ReleaseKind, slots_to_add,
+    slots_to_delete,
 };
 use crate::engine::tables::{FENCES, Named, SLOTS, assert_changed, diesel_locks_slots as slots};
 use crate::error::limits::FEW_SLOTS;
@@ -196,21 +197,12 @@ statement! {
     |self| { "SELECT number FROM diesel_locks_slots"; [&self.key]; " FOR KEY SHARE" }
 }
 
-/// [`Unexpired`] for a release as a transaction of its own that does not wait for the disk. The order stays right: the next
-/// grant of the slot comes later in the log.
-#[derive(QueryId)]
-pub(crate) struct UnexpiredAsync<K>(pub(crate) Unexpired<K>);
-
-impl<K: QueryFragment<Pg>> QueryFragment<Pg> for UnexpiredAsync<K> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        self.0.walk_ast(out.reborrow())?;
-        // The setting is for this transaction, which is this statement. The order in which the server evaluates the
-        // conditions does not matter: for an updated row it has evaluated all of them, and without one the transaction
-        // writes nothing.
-        out.push_sql(" AND set_config('synchronous_commit', 'off', true) = 'off'");
-        Ok(())
-    }
-}
+/// A condition of a release as a transaction of its own that does not wait for the disk. The order stays right: the next grant of the
+/// slot comes later in the log.
+///
+/// The setting is for this transaction, which is this statement. The order in which the server evaluates the conditions does not
+/// matter: for an updated row it has evaluated all of them, and without one the transaction writes nothing.
+pub(crate) const WITHOUT_DISK: &str = " AND set_config('synchronous_commit', 'off', true) = 'off'";
 
 pub(crate) struct Asked<'a> {
     names: Vec<&'a str>,
@@ -278,12 +270,12 @@ statement! {
 
     ReleaseBatch<'a> { asked: Asked<'a> } -> Binary,
     |self| {
-        [&self.asked]; "freed AS (UPDATE diesel_locks_slots"; [&Release]; {OF_LOCKED}; {NOT_RELEASED}
+        [&self.asked]; "freed AS (UPDATE diesel_locks_slots"; {ReleaseKind::Used.set()}; {OF_LOCKED}; {NOT_RELEASED}
     }
 
     ReleaseUnusedBatch<'a> { asked: Asked<'a> } -> Binary,
     |self| {
-        [&self.asked]; "freed AS (UPDATE diesel_locks_slots"; [&ReleaseUnused]; {OF_LOCKED}; {NOT_RELEASED}
+        [&self.asked]; "freed AS (UPDATE diesel_locks_slots"; {ReleaseKind::Unused.set()}; {OF_LOCKED}; {NOT_RELEASED}
     }
 }
 

@@ -18,19 +18,18 @@ use crate::engine::postgres::protection::{
 };
 use crate::engine::postgres::slot_sql::{
     self, Acquired, Asked, LOCK_TIMEOUT, ReleaseBatch, ReleaseUnusedBatch, RenewBatch,
-    UnexpiredAsync, acquire_slot, acquire_slot_in_transaction, add_slots, diesel_locks_permits,
+    WITHOUT_DISK, acquire_slot, acquire_slot_in_transaction, add_slots, diesel_locks_permits,
     floor_is_locked, largest_fence, purge, raise,
 };
 use crate::engine::postgres::{
     PostgresEngine, begin, is_own_lock_timeout, sql, unsuitable_isolation,
 };
 use crate::engine::slot_queries::{
-    self, FENCE_ROW_ID, Key, Release, ReleaseUnused, Renew, RequestRelease, SetData, Unexpired,
-    UpdateSlot, held_numbers, list_held, list_semaphores, update_slot,
+    self, FENCE_ROW_ID, Key, held_numbers, list_held, list_semaphores, update_slot,
 };
 use crate::engine::slots::SemaphoreBackend;
 use crate::engine::slots::{
-    AttemptContext, AttemptOutcome, BatchOutcome, Expiry, HeldRow, HeldSlot, LeaseRequest,
+    AttemptContext, AttemptOutcome, BatchOutcome, Change, Expiry, HeldRow, HeldSlot, LeaseRequest,
     RaiseOutcome, RegisteredPermits, ReleaseKind, SemaphoreRow, all_slots, classify_refusal,
     lowest_grantable, renewed,
 };
@@ -170,57 +169,28 @@ impl<C: Link<Db = Pg>> SemaphoreBackend for PostgresEngine<'_, C> {
         assert_changed(registered, SEMAPHORES)
     }
 
-    async fn renew_one(
+    async fn change(
         &mut self,
         slot: &Slot,
-        lease_us: i64,
+        change: Change<'_>,
         expiry: Expiry,
     ) -> Result<usize, Error> {
-        let set = Renew { lease_us };
-        let renewed = autocommit_retry!(self.0, update_slot(self.0, set, slot, expiry).await)?;
-        ensure_changed(self.0, slot, expiry, renewed).await
-    }
-
-    async fn request_release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
         let conn = &mut *self.0;
-        let requested =
-            autocommit_retry!(conn, update_slot(conn, RequestRelease, slot, expiry).await)?;
-        ensure_changed(conn, slot, expiry, requested).await
-    }
-
-    async fn set_data(&mut self, slot: &Slot, data: &str, expiry: Expiry) -> Result<usize, Error> {
-        let (conn, data) = (&mut *self.0, Named(data));
-        let set = autocommit_retry!(
-            conn,
-            update_slot(conn, SetData { data }, slot, expiry).await
-        )?;
-        ensure_changed(conn, slot, expiry, set).await
-    }
-
-    async fn release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
-        let conn = &mut *self.0;
+        let is_release = change == Change::Release(ReleaseKind::Used);
         let own_transaction = depth::depth(conn.status())? == 0;
-        let released = if own_transaction && expiry == Expiry::Unexpired {
-            let key = || UnexpiredAsync(Unexpired(Key::of(slot, false)));
-            autocommit_retry!(conn, conn.execute(UpdateSlot(Release, key())).await)
+        let and = if is_release && own_transaction && expiry == Expiry::Unexpired {
+            WITHOUT_DISK
         } else {
-            autocommit_retry!(conn, update_slot(conn, Release, slot, expiry).await)
+            ""
         };
-        ensure_changed(conn, slot, expiry, released?).await
+        let changed = autocommit_retry!(conn, update_slot(conn, slot, change, expiry, and).await)?;
+        ensure_changed(conn, slot, expiry, changed).await
     }
 
     fn release_unused_statement(&self, semaphore: &str, tokens: &[Uuid]) -> String {
         let mut name = String::new();
         literal::push_for_postgres(&mut name, semaphore);
-        ReleaseUnused::text::<Pg>(&name, tokens, ["decode('", "', 'hex')"])
-    }
-
-    async fn release_unused(&mut self, slot: &Slot) -> Result<usize, Error> {
-        let conn = &mut *self.0;
-        let expiry = Expiry::IncludeExpired;
-        let released =
-            autocommit_retry!(conn, update_slot(conn, ReleaseUnused, slot, expiry).await)?;
-        ensure_changed(conn, slot, expiry, released).await
+        slot_queries::release_unused::<Pg>(&name, tokens, ["decode('", "', 'hex')"])
     }
 
     async fn pin(&mut self, slot: &Slot) -> Result<bool, Error> {

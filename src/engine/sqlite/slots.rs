@@ -15,14 +15,14 @@ use uuid::Uuid;
 use crate::engine::dialect::{DbNow, Dialect, LeaseRemaining};
 use crate::engine::literal;
 use crate::engine::slot_queries::{
-    self, Key, Lease, Release, ReleaseUnused, Renew, RequestRelease, SetData, held_slots,
-    insert_fence_floor, list_held, list_semaphores, set_fence_floor, update_slot, with_slots,
+    self, Key, Lease, held_slots, insert_fence_floor, list_held, list_semaphores, set_fence_floor,
+    update_slot, with_slots,
 };
 use crate::engine::slots::SemaphoreBackend;
 use crate::engine::slots::{
-    AttemptContext, AttemptOutcome, BatchOutcome, Expiry, Grant, HeldRow, HeldSlot, LeaseRequest,
-    RaiseOutcome, RegisteredPermits, ReleaseKind, SemaphoreRow, classify_refusal, lowest_grantable,
-    renewed,
+    AttemptContext, AttemptOutcome, BatchOutcome, Change, Expiry, Grant, HeldRow, HeldSlot,
+    LeaseRequest, RaiseOutcome, RegisteredPermits, ReleaseKind, SemaphoreRow, classify_refusal,
+    lowest_grantable, renewed,
 };
 use crate::engine::sqlite::write_lock::{
     Deadline, acquire_write_lock, begin_change, ensure_writer,
@@ -189,46 +189,21 @@ impl<C: Link<Db = Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
         })
     }
 
-    async fn renew_one(
+    async fn change(
         &mut self,
         slot: &Slot,
-        lease_us: i64,
+        change: Change<'_>,
         expiry: Expiry,
     ) -> Result<usize, Error> {
         write!(self.0, async {
-            Ok(update_slot(self.0, Renew { lease_us }, slot, expiry).await?)
-        })
-    }
-
-    async fn request_release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
-        write!(self.0, async {
-            Ok(update_slot(self.0, RequestRelease, slot, expiry).await?)
-        })
-    }
-
-    async fn set_data(&mut self, slot: &Slot, data: &str, expiry: Expiry) -> Result<usize, Error> {
-        let data = Named(data);
-        write!(self.0, async {
-            Ok(update_slot(self.0, SetData { data }, slot, expiry).await?)
-        })
-    }
-
-    async fn release(&mut self, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
-        write!(self.0, async {
-            Ok(update_slot(self.0, Release, slot, expiry).await?)
+            Ok(update_slot(self.0, slot, change, expiry, "").await?)
         })
     }
 
     fn release_unused_statement(&self, semaphore: &str, tokens: &[Uuid]) -> String {
         let mut name = String::new();
         literal::push_for_sqlite(&mut name, semaphore);
-        ReleaseUnused::text::<Sqlite>(&name, tokens, ["x'", "'"])
-    }
-
-    async fn release_unused(&mut self, slot: &Slot) -> Result<usize, Error> {
-        write!(self.0, async {
-            Ok(update_slot(self.0, ReleaseUnused, slot, Expiry::IncludeExpired).await?)
-        })
+        slot_queries::release_unused::<Sqlite>(&name, tokens, ["x'", "'"])
     }
 
     async fn pin(&mut self, slot: &Slot) -> Result<bool, Error> {
@@ -424,10 +399,10 @@ statement! {
     }
 
     ReleaseBatch { asked: Asked } -> BigInt,
-    |self| { "UPDATE diesel_locks_slots"; [&Release]; [&self.asked] }
+    |self| { "UPDATE diesel_locks_slots"; {ReleaseKind::Used.set()}; [&self.asked] }
 
     ReleaseUnusedBatch { asked: Asked } -> BigInt,
-    |self| { "UPDATE diesel_locks_slots"; [&ReleaseUnused]; [&self.asked] }
+    |self| { "UPDATE diesel_locks_slots"; {ReleaseKind::Unused.set()}; [&self.asked] }
 }
 
 #[auto_type]
