@@ -24,21 +24,21 @@ macro_rules! push {
 }
 pub(crate) use push;
 
-/// Defines statements, each with a text that depends only on its type, which may have a flag, so that Diesel caches it, unlike
-/// `sql_query`. Its text is what [`push`] pushes, or what a block does.
+/// Defines statements, unlike `sql_query` each with a key by which Diesel caches it: its type, or, `by text`, its text, which then may
+/// depend on its fields. Its text is what [`push`] pushes, or what a block does.
 macro_rules! statement {
     ($db:ty;) => {};
     (
         $db:ty;
         $(#[$doc:meta])*
-        $name:ident $(<$life:lifetime $(, const $flag:ident: bool)?>)? { $($field:ident: $field_type:ty),* $(,)? } -> $sql_type:ty,
+        $name:ident $(<$life:lifetime>)? { $($field:ident: $field_type:ty),* $(,)? } -> $sql_type:ty, $(by $key:ident,)?
         |$self:ident| { $($text:tt)* }
         $($others:tt)*
     ) => {
         $crate::link::raw_sql::statement! {
             $db;
             $(#[$doc])*
-            $name $(<$life $(, const $flag: bool)?>)? { $($field: $field_type),* } -> $sql_type,
+            $name $(<$life>)? { $($field: $field_type),* } -> $sql_type, $(by $key,)?
             |$self, out| { $crate::link::raw_sql::push!(out; $($text)*); }
             $($others)*
         }
@@ -46,29 +46,25 @@ macro_rules! statement {
     (
         $db:ty;
         $(#[$doc:meta])*
-        $name:ident $(<$life:lifetime $(, const $flag:ident: bool)?>)? { $($field:ident: $field_type:ty),* $(,)? } -> $sql_type:ty,
+        $name:ident $(<$life:lifetime>)? { $($field:ident: $field_type:ty),* $(,)? } -> $sql_type:ty, $(by $key:ident,)?
         |$self:ident, $out:ident| $walk:block
         $($others:tt)*
     ) => {
         $(#[$doc])*
-        pub(crate) struct $name $(<$life $(, const $flag: bool)?>)? {
+        pub(crate) struct $name $(<$life>)? {
             $(pub(crate) $field: $field_type),*
         }
 
         const _: () = {
-            pub(crate) struct Marker $($(<const $flag: bool>)?)?;
+            pub(crate) struct Marker;
 
-            impl $(<$life $(, const $flag: bool)?>)? diesel::query_builder::QueryId
-                for $name $(<$life $(, $flag)?>)?
-            {
-                type QueryId = Marker $($(<$flag>)?)?;
-                const HAS_STATIC_QUERY_ID: bool = true;
+            impl $(<$life>)? diesel::query_builder::QueryId for $name $(<$life>)? {
+                type QueryId = Marker;
+                const HAS_STATIC_QUERY_ID: bool = <[&str]>::is_empty(&[$(stringify!($key))?]);
             }
         };
 
-        impl $(<$life $(, const $flag: bool)?>)? diesel::query_builder::QueryFragment<$db>
-            for $name $(<$life $(, $flag)?>)?
-        {
+        impl $(<$life>)? diesel::query_builder::QueryFragment<$db> for $name $(<$life>)? {
             fn walk_ast<'b>(
                 &'b $self,
                 mut $out: diesel::query_builder::AstPass<'_, 'b, $db>,
@@ -78,9 +74,7 @@ macro_rules! statement {
             }
         }
 
-        impl $(<$life $(, const $flag: bool)?>)? diesel::query_builder::Query
-            for $name $(<$life $(, $flag)?>)?
-        {
+        impl $(<$life>)? diesel::query_builder::Query for $name $(<$life>)? {
             type SqlType = $sql_type;
         }
 

@@ -344,13 +344,8 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
             let level = if self.level_unknown { 3 } else { 5 };
             let (row, took): (Result<Option<(Session, i64)>, _>, _) = if is_shared {
                 let id = id.as_bytes();
-                if waits {
-                    let share = sql::ShareRow::<false> { id, level };
-                    self.engine.get_within(limit, share).await
-                } else {
-                    let share = sql::ShareRow::<true> { id, level };
-                    self.engine.get_within(limit, share).await
-                }
+                let share = sql::ShareRow { id, level, waits };
+                self.engine.get_within(limit, share).await
             } else if waits && self.level_unknown {
                 let lock = sql::row(Named(id)).filter(SessionLevel {}.lt(3_i64));
                 self.engine.get_within(limit, lock.for_update()).await

@@ -51,10 +51,10 @@ const FOR_UPDATE: &str = " FOR UPDATE";
 
 statement! {
     Mysql;
-    /// The `row`, with a shared lock, if the session's isolation level is below this. `NOWAIT`: as [`LockRowNow`].
-    ShareRow<'a, const NOWAIT: bool> { id: &'a [u8], level: i64 } -> ((BigInt, Nullable<BigInt>), BigInt),
+    /// The `row`, with a shared lock, if the session's isolation level is below this. Unless it `waits`, as [`LockRowNow`].
+    ShareRow<'a> { id: &'a [u8], level: i64, waits: bool } -> ((BigInt, Nullable<BigInt>), BigInt), by text,
     |self, out| {
-        let (hint, nowait) = if NOWAIT { (LIMIT_HINT, " NOWAIT") } else { ("", "") };
+        let (hint, nowait) = if self.waits { ("", "") } else { (LIMIT_HINT, " NOWAIT") };
         push!(out;
             "SELECT "; {hint}; {ISOLATION_LEVEL}; ", "; {IN_TRANSACTION}; ", "; {WRITER_UNKNOWN};
             " FROM diesel_locks_objects WHERE id = ", Binary = self.id;

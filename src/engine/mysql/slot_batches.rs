@@ -72,11 +72,8 @@ statement! {
         " AND (slot.release_requested_us = 0 OR mine.seen = 1 OR ", Integer = &self.all; ")"
     }
 
-    ReleaseBatch<'a> { leases: Leases<'a> } -> Integer,
-    |self| { [&self.leases]; {ReleaseKind::Used.set()} }
-
-    ReleaseUnusedBatch<'a> { leases: Leases<'a> } -> Integer,
-    |self| { [&self.leases]; {ReleaseKind::Unused.set()} }
+    ReleaseBatch<'a> { leases: Leases<'a>, kind: ReleaseKind } -> Integer, by text,
+    |self| { [&self.leases]; {self.kind.set()} }
 
     /// Reads the remaining time of each lease whose token still matches, and when its release was requested. Identifies it by its
     /// position in the request, from 1, because a broken client library loses texts. The last number is 0 if statements are not
@@ -168,16 +165,8 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
             if !first && !self.await_grants(requests, limit).await?.is_owned {
                 break;
             }
-            let freed = match kind {
-                ReleaseKind::Used => {
-                    let release = || ReleaseBatch { leases };
-                    autocommit_retry!(self.0, self.execute(release()).await)?
-                }
-                ReleaseKind::Unused => {
-                    let release = || ReleaseUnusedBatch { leases };
-                    autocommit_retry!(self.0, self.execute(release()).await)?
-                }
-            };
+            let release = || ReleaseBatch { leases, kind };
+            let freed = autocommit_retry!(self.0, self.execute(release()).await)?;
             left = left.saturating_sub(freed);
             if left == 0 {
                 return Ok(Vec::new());

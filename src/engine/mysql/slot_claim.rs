@@ -50,12 +50,12 @@ impl QueryFragment<Mysql> for NewLease<'_> {
 statement! {
     Mysql;
     /// Leases the slot, unless another session has it locked. The derived table comes first (`STRAIGHT_JOIN`), and only it
-    /// contains the key: the update would wait for a row that it found by itself. For an open transaction as [`LockFree`].
-    Claim<'a, const OPEN: bool> { new: NewLease<'a> } -> Integer,
+    /// contains the key: the update would wait for a row that it found by itself. In an open transaction (`is_open`) as [`LockFree`].
+    Claim<'a> { new: NewLease<'a>, is_open: bool } -> Integer, by text,
     |self| {
         {JOIN_UNLESS_TABLE_LOCKED}; "UPDATE "; {ANY_JOIN_HINT}; "(SELECT name, number FROM diesel_locks_slots WHERE number IN (",
         Integer = &self.new.lease.grant.number;
-        {if OPEN { ", 0)" } else { ")" }}; [&self.new];
+        {if self.is_open { ", 0)" } else { ")" }}; [&self.new];
         " LIMIT 1 FOR UPDATE SKIP LOCKED) AS free STRAIGHT_JOIN diesel_locks_slots AS slot FORCE INDEX (PRIMARY) \
          ON slot.name = free.name AND slot.number = free.number"; [&self.new.lease];
     }
@@ -153,14 +153,14 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     }
 
     async fn claim(&mut self, new: NewLease<'_>) -> Result<Option<Grant>, Error> {
-        let claimed = if depth::depth(self.0.status())? > 0 {
-            let claim = Claim::<true> { new };
+        let is_open = depth::depth(self.0.status())? > 0;
+        let claim = Claim { new, is_open };
+        let claimed = if is_open {
             unless_locked(self.execute_cached(&claim).await)?
         } else if new.mariadb {
             let claim = ClaimNowait { new };
             autocommit_retry!(self.0, unless_locked(self.execute_cached(&claim).await))?
         } else {
-            let claim = Claim::<false> { new };
             autocommit_retry!(self.0, unless_locked(self.execute_cached(&claim).await))?
         };
         Ok(new.granted(claimed))
@@ -170,11 +170,12 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     /// commit (`BACKUP STAGE BLOCK_COMMIT`): `claim` can't tell that from a locked row. This statement skips a locked row, so
     /// that only a lock on the table or on commits ends it with a time-out.
     async fn claim_unless_blocked(&mut self, new: NewLease<'_>) -> Result<Option<Grant>, Error> {
-        if !new.mariadb || depth::depth(self.0.status())? > 0 {
+        let is_open = depth::depth(self.0.status())? > 0;
+        if !new.mariadb || is_open {
             return Ok(None);
         }
         let started = Instant::now();
-        match self.execute_cached(Claim::<false> { new }).await {
+        match self.execute_cached(Claim { new, is_open }).await {
             // A deadlock with another node (Galera) is a refusal: the next attempt tries again.
             Err(failure) if failure.is_retryable() => Ok(None),
             Err(failure) if failure.class == ErrorClass::LockTimeout => {

@@ -13,7 +13,7 @@ use crate::engine::mysql::MysqlEngine;
 use crate::engine::mysql::execute::{MysqlError, unless_ended};
 use crate::engine::mysql::sql::{
     AS_AN_UPDATE, AS_AN_UPDATE_ON_MYSQL, COMMITTED_AT_ONCE, EVERY_ROW, LIMIT_HINT, LONG_LIMIT_HINT,
-    UNLESS_TABLE_LOCKED, WRITER_UNKNOWN, limit_hint,
+    UNLESS_TABLE_LOCKED, WRITER_UNKNOWN,
 };
 use crate::engine::slots::{AttemptContext, AttemptOutcome, classify_refusal, lowest_grantable};
 use crate::error::classify::ErrorClass;
@@ -83,16 +83,16 @@ statement! {
     }
 
     /// Reads up to eight free slots of the first hundred, up to eight of the others by the index on expiry, and a row
-    /// with the last number and the largest fence. `SLOWLY` has a longer limit: the index may have many entries of rows that
-    /// have changed since, which the server has not cleared away.
+    /// with the last number and the largest fence. A repeated search has a longer limit: the index may have many entries of rows
+    /// that have changed since, which the server has not cleared away.
     ///
     /// Not a join of derived tables, which would take longer than all the rest.
-    ScanExpiryIndex<'a, const SLOWLY: bool> { name: &'a [u8] }
-        -> (Nullable<Integer>, BigInt, Nullable<Integer>, Nullable<BigInt>, Integer),
+    ScanExpiryIndex<'a> { name: &'a [u8], hint: &'static str }
+        -> (Nullable<Integer>, BigInt, Nullable<Integer>, Nullable<BigInt>, Integer), by text,
     |self, out| {
         const { assert!(FEW_SLOTS == 100) };
         push!(out;
-            {UNLESS_TABLE_LOCKED}; "(SELECT "; {limit_hint(SLOWLY)}; "NULL AS slots, "; {Mysql::NOW};
+            {UNLESS_TABLE_LOCKED}; "(SELECT "; {self.hint}; "NULL AS slots, "; {Mysql::NOW};
             " AS now_us, number, fence, /*M!100100 1 + */ 0 FROM diesel_locks_slots FORCE INDEX (PRIMARY) \
              WHERE name = ", Binary = self.name;
             " AND number <= 100 AND expires_us <= "; {Mysql::NOW};
@@ -193,7 +193,7 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         &mut self,
         semaphore: &Semaphore,
         context: &AttemptContext,
-        slowly: bool,
+        hint: &'static str,
     ) -> Result<Candidates, MysqlError> {
         let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
         let mut found = Candidates::default();
@@ -211,11 +211,7 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
                 }
             }
             None => {
-                let rows: Vec<ManyRow> = if slowly {
-                    self.load(ScanExpiryIndex::<true> { name }).await?
-                } else {
-                    self.load(ScanExpiryIndex::<false> { name }).await?
-                };
+                let rows: Vec<ManyRow> = self.load(ScanExpiryIndex { name, hint }).await?;
                 for (slots, now_us, number, fence, flags) in rows {
                     found.note(flags);
                     found.slots = found.slots.or(slots);
@@ -256,9 +252,9 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         semaphore: &Semaphore,
         context: &AttemptContext,
     ) -> Result<Result<Candidates, AttemptOutcome>, Error> {
-        let mut slow_searches = 0;
+        let (mut slow_searches, mut hint) = (0, LIMIT_HINT);
         loop {
-            match self.find_free(semaphore, context, slow_searches > 0).await {
+            match self.find_free(semaphore, context, hint).await {
                 // MariaDB, where the search does not wait for a locked table.
                 Err(failure) if failure.class == ErrorClass::LockTimeout => {
                     return Ok(Err(AttemptOutcome::Locked));
@@ -269,6 +265,7 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
                     if slow_searches >= MAX_SLOW_SEARCHES || self.is_table_locked().await? {
                         return Ok(Err(AttemptOutcome::TableLocked));
                     }
+                    hint = LONG_LIMIT_HINT;
                 }
                 // Galera may answer with the end of the transaction before.
                 Err(failure) if failure.is_retryable() && depth::depth(self.0.status())? == 0 => {}

@@ -24,7 +24,8 @@ use crate::engine::mysql::galera::{Cluster, unless_galera};
 use crate::engine::mysql::slot_batches::parts;
 use crate::engine::mysql::slot_search::MAX_SLOW_SEARCHES;
 use crate::engine::mysql::sql::{
-    BEGIN, EVERY_ROW, IN_TRANSACTION, LIMIT_HINT, UNLESS_TABLE_LOCKED, WRITER_UNKNOWN, limit_hint,
+    BEGIN, EVERY_ROW, IN_TRANSACTION, LIMIT_HINT, LONG_LIMIT_HINT, UNLESS_TABLE_LOCKED,
+    WRITER_UNKNOWN,
 };
 use crate::engine::slot_queries::{self, Key, UpdateSlot};
 use crate::engine::slots::SemaphoreBackend;
@@ -76,9 +77,9 @@ statement! {
     }
 
     /// Reads the semaphore's first slot. Fails as [`HeldNowait`] does, or after a longer time.
-    ReadFirstSlot<'a, const SLOWLY: bool> { name: &'a [u8] } -> (BigInt, BigInt, BigInt, BigInt),
+    ReadFirstSlot<'a> { name: &'a [u8], hint: &'static str } -> (BigInt, BigInt, BigInt, BigInt), by text,
     |self| {
-        {UNLESS_TABLE_LOCKED}; "SELECT "; {limit_hint(SLOWLY)};
+        {UNLESS_TABLE_LOCKED}; "SELECT "; {self.hint};
         "fence, acquired_us, hold_until_us, expires_us - "; {Mysql::NOW};
         " FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
         " AND number = 1";
@@ -267,12 +268,11 @@ impl<C: Link<Db = Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
 
     async fn first_slot_nowait(&mut self, name: &str) -> Result<FirstSlot, Error> {
         let name = name.as_bytes();
-        let first = ReadFirstSlot::<false> { name };
-        let mut row = unless_ended(self.get_optional(first).await)?;
+        let first = |hint| ReadFirstSlot { name, hint };
+        let mut row = unless_ended(self.get_optional(first(LIMIT_HINT)).await)?;
         // On MySQL the limit also ends a statement that is slow, as on a busy server.
         if row.is_none() && !self.is_table_locked().await? {
-            let first = ReadFirstSlot::<true> { name };
-            row = unless_ended(self.get_optional(first).await)?;
+            row = unless_ended(self.get_optional(first(LONG_LIMIT_HINT)).await)?;
         }
         let row: Option<Option<SlotTimes>> = row;
         Ok(row.map_or(FirstSlot::TableLocked, FirstSlot::from))

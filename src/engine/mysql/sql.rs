@@ -132,10 +132,6 @@ pub(crate) const LIMIT_HINT: &str = "/*+ MAX_EXECUTION_TIME(200) SET_VAR(sql_big
 pub(crate) const LONG_LIMIT_HINT: &str =
     "/*+ MAX_EXECUTION_TIME(5000) SET_VAR(sql_big_selects = 1) */ ";
 
-pub(crate) const fn limit_hint(slowly: bool) -> &'static str {
-    if slowly { LONG_LIMIT_HINT } else { LIMIT_HINT }
-}
-
 /// A statement prefix: on MariaDB the statement may read more rows than `max_join_size` of the session.
 pub(crate) const ANY_SIZE: &str = "/*M!100100 SET STATEMENT sql_big_selects = 1 FOR */ ";
 

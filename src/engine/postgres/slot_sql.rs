@@ -268,14 +268,9 @@ statement! {
         ", release_requested_us FROM mine WHERE token NOT IN (SELECT token FROM renewed)";
     }
 
-    ReleaseBatch<'a> { asked: Asked<'a> } -> Binary,
+    ReleaseBatch<'a> { asked: Asked<'a>, kind: ReleaseKind } -> Binary, by text,
     |self| {
-        [&self.asked]; "freed AS (UPDATE diesel_locks_slots"; {ReleaseKind::Used.set()}; {OF_LOCKED}; {NOT_RELEASED}
-    }
-
-    ReleaseUnusedBatch<'a> { asked: Asked<'a> } -> Binary,
-    |self| {
-        [&self.asked]; "freed AS (UPDATE diesel_locks_slots"; {ReleaseKind::Unused.set()}; {OF_LOCKED}; {NOT_RELEASED}
+        [&self.asked]; "freed AS (UPDATE diesel_locks_slots"; {self.kind.set()}; {OF_LOCKED}; {NOT_RELEASED}
     }
 }
 

@@ -17,9 +17,9 @@ use crate::engine::postgres::protection::{
     ensure_changed, ensure_floor_is_lockable, ensure_slot_is_lockable, ensure_visible,
 };
 use crate::engine::postgres::slot_sql::{
-    self, Acquired, Asked, LOCK_TIMEOUT, ReleaseBatch, ReleaseUnusedBatch, RenewBatch,
-    WITHOUT_DISK, acquire_slot, acquire_slot_in_transaction, add_slots, diesel_locks_permits,
-    floor_is_locked, largest_fence, purge, raise,
+    self, Acquired, Asked, LOCK_TIMEOUT, ReleaseBatch, RenewBatch, WITHOUT_DISK, acquire_slot,
+    acquire_slot_in_transaction, add_slots, diesel_locks_permits, floor_is_locked, largest_fence,
+    purge, raise,
 };
 use crate::engine::postgres::{
     PostgresEngine, begin, is_own_lock_timeout, sql, unsuitable_isolation,
@@ -278,17 +278,11 @@ impl<C: Link<Db = Pg>> SemaphoreBackend for PostgresEngine<'_, C> {
         leases: &[RenewalRequest],
         kind: ReleaseKind,
     ) -> Result<Vec<Vec<u8>>, Error> {
-        let asked = || Asked::new(leases);
-        match kind {
-            ReleaseKind::Used => {
-                let release = || ReleaseBatch { asked: asked() };
-                autocommit_retry!(self.0, self.0.load(release()).await)
-            }
-            ReleaseKind::Unused => {
-                let release = || ReleaseUnusedBatch { asked: asked() };
-                autocommit_retry!(self.0, self.0.load(release()).await)
-            }
-        }
+        let release = || ReleaseBatch {
+            asked: Asked::new(leases),
+            kind,
+        };
+        autocommit_retry!(self.0, self.0.load(release()).await)
     }
 
     async fn renew_batch(

@@ -292,10 +292,7 @@ impl<C: Link<Db = Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
         let conn = &mut *self.0;
         write!(conn, async {
             let asked = Asked(RenewalRequest::as_json_of_texts(leases));
-            match kind {
-                ReleaseKind::Used => conn.execute(ReleaseBatch { asked }).await?,
-                ReleaseKind::Unused => conn.execute(ReleaseUnusedBatch { asked }).await?,
-            };
+            conn.execute(ReleaseBatch { asked, kind }).await?;
             Ok(Vec::new())
         })
     }
@@ -398,11 +395,8 @@ statement! {
         " RETURNING diesel_locks_slots.token, expires_us - "; {Sqlite::NOW}; ", release_requested_us"
     }
 
-    ReleaseBatch { asked: Asked } -> BigInt,
-    |self| { "UPDATE diesel_locks_slots"; {ReleaseKind::Used.set()}; [&self.asked] }
-
-    ReleaseUnusedBatch { asked: Asked } -> BigInt,
-    |self| { "UPDATE diesel_locks_slots"; {ReleaseKind::Unused.set()}; [&self.asked] }
+    ReleaseBatch { asked: Asked, kind: ReleaseKind } -> BigInt, by text,
+    |self| { "UPDATE diesel_locks_slots"; {self.kind.set()}; [&self.asked] }
 }
 
 #[auto_type]
