@@ -9,7 +9,7 @@ use diesel::dsl::{auto_type, select};
 use diesel::pg::Pg;
 use diesel::prelude::{ExpressionMethods, QueryDsl};
 use diesel::query_builder::{AstPass, QueryFragment};
-use diesel::sql_types::{Array, BigInt, Binary, Bool, Integer, Nullable, Text};
+use diesel::sql_types::{Array, BigInt, Binary, Integer, Nullable, Text};
 
 use crate::engine::dialect::{DbNow, Dialect, LeaseRemaining};
 use crate::engine::ending::autocommit_retry;
@@ -17,8 +17,7 @@ use crate::engine::postgres::{PostgresEngine, begin, is_own_lock_timeout, sql};
 use crate::engine::slot_queries::{self, Key, lock_fence_floor};
 use crate::engine::slots::SemaphoreBackend;
 use crate::engine::slots::{
-    BATCH_SIZE, BatchOutcome, Grant, LeaseRequest, RaiseOutcome, ReleaseKind, slots_to_add,
-    slots_to_delete,
+    BATCH_SIZE, BatchOutcome, Grant, RaiseOutcome, ReleaseKind, slots_to_add, slots_to_delete,
 };
 use crate::engine::tables::{FENCES, Named, SLOTS, assert_changed, diesel_locks_slots as slots};
 use crate::error::limits::FEW_SLOTS;
@@ -38,87 +37,56 @@ pub(crate) static BEGIN_NOWAIT: LazyLock<String> =
     LazyLock::new(|| format!("{}; SET LOCAL lock_timeout = '50ms'", *sql::BEGIN_UNMARKED));
 pub(crate) const SAVEPOINT_NOWAIT: &str = "SAVEPOINT diesel_locks; SET LOCAL lock_timeout = '50ms'";
 
-pub(crate) struct SlotFilter<'a> {
-    pub(crate) semaphore: &'a str,
-    pub(crate) permits: i32,
-    pub(crate) first: i32,
-    pub(crate) candidates: Option<&'a [i32]>,
-}
-
 #[diesel::declare_sql_function]
-#[allow(
-    clippy::too_many_arguments,
-    reason = "a record for them would cost more at each call"
-)]
 extern "SQL" {
     /// The registered number of permits; [`TABLE_LOCKED`] if another session has the table locked.
     fn diesel_locks_permits(semaphore: Text) -> Nullable<Integer>;
     /// The time by which fences on this server are ahead of its clock.
     fn diesel_locks_timeline_us() -> BigInt;
-    /// Leases a free slot, or locks one if `token` is `NULL`. Returns a number that [`decode`] reads.
-    fn diesel_locks_acquire_slot(
-        semaphore: Text,
-        permits: Integer,
-        first: Integer,
-        among: Nullable<Array<Integer>>,
-        in_transaction: Bool,
-        token: Nullable<Binary>,
-        holder: Nullable<Text>,
-        lease_us: BigInt,
-        at_least_us: BigInt,
-    ) -> BigInt;
-    /// Leases a free slot in the open transaction, which stays usable if the table is locked.
-    fn diesel_locks_acquire_slot_in_transaction(
-        semaphore: Text,
-        permits: Integer,
-        first: Integer,
-        among: Nullable<Array<Integer>>,
-        token: Nullable<Binary>,
-        holder: Nullable<Text>,
-        lease_us: BigInt,
-        at_least_us: BigInt,
-    ) -> BigInt;
+}
+
+statement! {
+    Pg;
+    /// Leases a free slot, or locks one without a token until the open transaction ends. Returns a number that [`decode`] reads. A
+    /// lease in an open transaction calls another function, after which the transaction is usable if the table is locked. Raw, because
+    /// the DSL would have the functions declared with all arguments, and each called with them.
+    AcquireSlot<'a> {
+        in_transaction: bool, semaphore: &'a str, permits: i32, first: i32, candidates: Option<&'a [i32]>,
+        token: Option<&'a [u8]>, holder: Option<&'a str>, lease_us: i64, min_hold_us: i64,
+    } -> BigInt, by text,
+    |self, out| {
+        let (function, holds) = match (self.token, self.in_transaction) {
+            (None, _) => ("diesel_locks_acquire_slot", "true, "),
+            (Some(_), false) => ("diesel_locks_acquire_slot", "false, "),
+            (Some(_), true) => ("diesel_locks_acquire_slot_in_transaction", ""),
+        };
+        push!(out;
+            "SELECT "; {function}; "(", Text = self.semaphore;
+            ", ", Integer = &self.permits;
+            ", ", Integer = &self.first;
+            ", ", Nullable<Array<Integer>> = &self.candidates;
+            ", "; {holds}, Nullable<Binary> = &self.token;
+            ", ", Nullable<Text> = &self.holder;
+            ", ", BigInt = &self.lease_us;
+            ", ", BigInt = &self.min_hold_us;
+            ")";
+        );
+    }
 }
 
 pub(crate) async fn acquire_slot(
     conn: &mut impl Link<Db = Pg>,
-    request: Option<&LeaseRequest<'_>>,
-    filter: &SlotFilter<'_>,
+    acquire: &AcquireSlot<'_>,
 ) -> QueryResult<i64> {
-    let acquire = select(diesel_locks_acquire_slot(
-        filter.semaphore,
-        filter.permits,
-        filter.first,
-        filter.candidates,
-        request.is_none(),
-        request.map(|request| request.token.as_slice()),
-        request.map(|request| request.holder),
-        request.map_or(0, |request| request.lease_us),
-        request.map_or(0, |request| request.min_hold_us),
-    ));
     let started = Instant::now();
     match conn.get_result(acquire).await {
-        Err(error) if is_own_lock_timeout(&error, started, LOCK_TIMEOUT) => Ok(TABLE_LOCKED),
+        Err(error)
+            if !acquire.in_transaction && is_own_lock_timeout(&error, started, LOCK_TIMEOUT) =>
+        {
+            Ok(TABLE_LOCKED)
+        }
         answer => answer,
     }
-}
-
-pub(crate) async fn acquire_slot_in_transaction(
-    conn: &mut impl Link<Db = Pg>,
-    request: &LeaseRequest<'_>,
-    filter: &SlotFilter<'_>,
-) -> QueryResult<i64> {
-    let acquire = select(diesel_locks_acquire_slot_in_transaction(
-        filter.semaphore,
-        filter.permits,
-        filter.first,
-        filter.candidates,
-        Some(request.token.as_slice()),
-        Some(request.holder),
-        request.lease_us,
-        request.min_hold_us,
-    ));
-    conn.get_result(acquire).await
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

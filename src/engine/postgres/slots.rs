@@ -17,9 +17,8 @@ use crate::engine::postgres::protection::{
     ensure_changed, ensure_floor_is_lockable, ensure_slot_is_lockable, ensure_visible,
 };
 use crate::engine::postgres::slot_sql::{
-    self, Acquired, Asked, LOCK_TIMEOUT, ReleaseBatch, RenewBatch, WITHOUT_DISK, acquire_slot,
-    acquire_slot_in_transaction, add_slots, diesel_locks_permits, floor_is_locked, largest_fence,
-    purge, raise,
+    self, AcquireSlot, Acquired, Asked, LOCK_TIMEOUT, ReleaseBatch, RenewBatch, WITHOUT_DISK,
+    acquire_slot, add_slots, diesel_locks_permits, floor_is_locked, largest_fence, purge, raise,
 };
 use crate::engine::postgres::{
     PostgresEngine, begin, is_own_lock_timeout, sql, unsuitable_isolation,
@@ -68,16 +67,15 @@ impl<C: Link<Db = Pg>> SemaphoreBackend for PostgresEngine<'_, C> {
         request: &LeaseRequest<'_>,
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
-        let conn = &mut *self.0;
-        let filter = filter(request.semaphore, context);
-        let row = if context.in_transaction {
-            autocommit_retry!(
-                conn,
-                acquire_slot_in_transaction(conn, request, &filter).await
-            )
-        } else {
-            autocommit_retry!(conn, acquire_slot(conn, Some(request), &filter).await)
+        let acquire = AcquireSlot {
+            in_transaction: context.in_transaction,
+            token: Some(&request.token),
+            holder: Some(request.holder),
+            lease_us: request.lease_us,
+            min_hold_us: request.min_hold_us,
+            ..hold(request.semaphore, context)
         };
+        let row = autocommit_retry!(self.0, acquire_slot(self.0, &acquire).await);
         outcome(row, request.semaphore, context)
     }
 
@@ -91,7 +89,7 @@ impl<C: Link<Db = Pg>> SemaphoreBackend for PostgresEngine<'_, C> {
         semaphore: &Semaphore,
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
-        let row = acquire_slot(self.0, None, &filter(semaphore, context)).await;
+        let row = acquire_slot(self.0, &hold(semaphore, context)).await;
         outcome(row.map_err(Error::from), semaphore, context)
     }
 
@@ -355,14 +353,19 @@ thread_local! {
         Cell::new(i32::try_from(backoff::random_below(100)).map_or(1, |below| below + 1));
 }
 
-fn filter<'a>(semaphore: &'a Semaphore, context: &'a AttemptContext) -> slot_sql::SlotFilter<'a> {
+fn hold<'a>(semaphore: &'a Semaphore, context: &'a AttemptContext) -> AcquireSlot<'a> {
     let permits = semaphore.permits_i32();
     let first = context.preferred.unwrap_or_else(|| LAST_ACQUIRED.get());
-    slot_sql::SlotFilter {
+    AcquireSlot {
+        in_transaction: false,
         semaphore: semaphore.name(),
         permits,
         first: 1 + (first.max(1) - 1) % permits.max(1),
         candidates: context.candidates.as_deref(),
+        token: None,
+        holder: None,
+        lease_us: 0,
+        min_hold_us: 0,
     }
 }
 
