@@ -197,7 +197,7 @@ impl<C: Link<Db = Pg>> Engine for PostgresEngine<'_, C> {
             Wait::Forever => acquire(self.0, request).await,
             Wait::AtMost(_) => acquire_with_timeout(self.0, request).await,
             Wait::No => {
-                let answers = try_acquire(self.0, request).await;
+                let answers = self.0.load(sql::try_acquire(request, false)).await;
                 let outcome = try_outcome(request, answers);
                 return outcome.map_err(|error| map_error(request, error));
             }
@@ -297,15 +297,8 @@ async fn begin_and_try(
     creates_rows: bool,
 ) -> QueryResult<LockOutcome> {
     loop {
-        let (ids, keep) = (texts(&request.ids), request.is_kept());
-        let begin = &sql::begin_for(request);
-        let started = if request.shared.is_empty() {
-            caught(conn.begin_and_load(begin, &sql::try_acquire(ids, keep))).await
-        } else {
-            let shared = texts(&request.shared);
-            let acquire = sql::try_acquire_shared(ids, keep, shared, !creates_rows);
-            caught(conn.begin_and_load(begin, &acquire)).await
-        };
+        let acquire = sql::try_acquire(request, !creates_rows);
+        let started = caught(conn.begin_and_load(&sql::begin_for(request), &acquire)).await;
         let answers = begun(conn, started).await;
         let is_begun = answers.is_ok();
         let mut tried = answers.and_then(|answers| try_outcome(request, answers));
@@ -386,27 +379,15 @@ fn try_outcome(request: &Request, answers: QueryResult<Vec<String>>) -> QueryRes
 async fn acquire(conn: &mut impl Link<Db = Pg>, request: &Request) -> QueryResult<Option<String>> {
     let (keep, shared) = (request.is_kept(), texts(&request.shared));
     match &*request.ids {
-        ids if !shared.is_empty() => {
-            let acquire = sql::acquire_shared(texts(ids), keep, shared);
-            conn.get_result(acquire).await
-        }
-        [id] => {
+        [id] if shared.is_empty() => {
             let acquire = sql::diesel_locks_acquire_one(id.as_str(), keep);
             conn.get_result(diesel::select(acquire)).await
         }
-        ids => conn.get_result(sql::acquire(texts(ids), keep)).await,
+        ids => {
+            let acquire = sql::acquire(texts(ids), keep, shared);
+            conn.get_result(acquire).await
+        }
     }
-}
-
-/// In an open transaction.
-async fn try_acquire(conn: &mut impl Link<Db = Pg>, request: &Request) -> QueryResult<Vec<String>> {
-    let (ids, keep) = (texts(&request.ids), request.is_kept());
-    if request.shared.is_empty() {
-        return conn.load(sql::try_acquire(ids, keep)).await;
-    }
-    let shared = texts(&request.shared);
-    conn.load(sql::try_acquire_shared(ids, keep, shared, false))
-        .await
 }
 
 /// Sends a savepoint, the time-outs and the locks in one message. After an error it rolls back to the savepoint. Returns the
@@ -415,7 +396,9 @@ async fn acquire_with_timeout(
     conn: &mut impl Link<Db = Pg>,
     request: &Request,
 ) -> QueryResult<Option<String>> {
-    let refusal: Option<String> = conn.get_result(sql::acquire(Vec::new(), false)).await?;
+    let refusal: Option<String> = conn
+        .get_result(sql::acquire(Vec::new(), false, Vec::new()))
+        .await?;
     if refusal.is_some() {
         return Ok(refusal);
     }

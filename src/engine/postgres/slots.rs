@@ -235,7 +235,9 @@ impl<C: Link<Db = Pg>> SemaphoreBackend for PostgresEngine<'_, C> {
     async fn release_all(&mut self, name: &str) -> Result<usize, Error> {
         let conn = &mut *self.0;
         if depth::depth(conn.status())? > 0 {
-            let refusal: Option<String> = conn.get_result(sql::acquire(Vec::new(), false)).await?;
+            let refusal: Option<String> = conn
+                .get_result(sql::acquire(Vec::new(), false, Vec::new()))
+                .await?;
             if let Some(level) = refusal {
                 return Err(unsuitable_isolation(all_slots(name), &level));
             }

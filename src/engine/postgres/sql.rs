@@ -24,20 +24,15 @@ use crate::{IsolationLevel, ObjectId, TransactionOptions, Wait};
 extern "SQL" {
     /// Returns `NULL`, or the isolation level if it is unsuitable.
     fn diesel_locks_acquire_one(object_id: Text, keep: Bool) -> Nullable<Text>;
-    /// Acquires several locks; returns what `diesel_locks_acquire_one` does.
-    fn diesel_locks_acquire(object_ids: Array<Text>, keep: Bool) -> Nullable<Text>;
-    /// Returns `locked`, `held`, or the isolation level if it is unsuitable.
-    fn diesel_locks_try_acquire(object_ids: Array<Text>, keep: Bool) -> Text;
-    /// With the objects whose locks are shared, and whether the transaction was begun for the request.
-    #[sql_name = "diesel_locks_acquire"]
-    fn acquire_in_modes(
+    /// Acquires several locks, and those of the objects in `shared` shared; returns what `diesel_locks_acquire_one` does.
+    fn diesel_locks_acquire(
         object_ids: Array<Text>,
         keep: Bool,
         shared: Array<Text>,
         holds_nothing: Bool,
     ) -> Nullable<Text>;
-    #[sql_name = "diesel_locks_try_acquire"]
-    fn try_acquire_in_modes(
+    /// Returns `locked`, `held`, or the isolation level if it is unsuitable.
+    fn diesel_locks_try_acquire(
         object_ids: Array<Text>,
         keep: Bool,
         shared: Array<Text>,
@@ -184,29 +179,18 @@ pub(crate) fn texts(ids: &[ObjectId]) -> Vec<&str> {
 }
 
 #[auto_type]
-pub(crate) fn acquire<'a>(ids: Vec<&'a str>, keep: bool) -> _ {
-    select(diesel_locks_acquire(ids, keep))
+pub(crate) fn acquire<'a>(ids: Vec<&'a str>, keep: bool, shared: Vec<&'a str>) -> _ {
+    select(diesel_locks_acquire(ids, keep, shared, false))
 }
 
+/// `holds_nothing`: the transaction was begun for the request.
 #[auto_type]
-pub(crate) fn try_acquire<'a>(ids: Vec<&'a str>, keep: bool) -> _ {
-    select(diesel_locks_try_acquire(ids, keep))
-}
-
-/// [`acquire`] of a request with shared locks.
-#[auto_type]
-pub(crate) fn acquire_shared<'a>(ids: Vec<&'a str>, keep: bool, shared: Vec<&'a str>) -> _ {
-    select(acquire_in_modes(ids, keep, shared, false))
-}
-
-#[auto_type]
-pub(crate) fn try_acquire_shared<'a>(
-    ids: Vec<&'a str>,
-    keep: bool,
-    shared: Vec<&'a str>,
-    holds_nothing: bool,
-) -> _ {
-    select(try_acquire_in_modes(ids, keep, shared, holds_nothing))
+pub(crate) fn try_acquire<'a>(request: &'a Request, holds_nothing: bool) -> _ {
+    let ids: Vec<&'a str> = texts(&request.ids);
+    let keep: bool = request.is_kept();
+    let shared: Vec<&'a str> = texts(&request.shared);
+    let admits: bool = holds_nothing && !request.shared.is_empty();
+    select(diesel_locks_try_acquire(ids, keep, shared, admits))
 }
 
 /// Has sessions that hold nothing not acquire the shared locks of these objects, for so many microseconds.
@@ -262,7 +246,7 @@ pub(crate) fn begin_and_acquire(request: &Request, creates_rows: bool) -> String
     format!("{}; {acquire}", begin_for(request))
 }
 
-/// In the error of [`begin_and_acquire`] and [`try_acquire_shared`]: a shared lock has no row yet.
+/// In the error of [`begin_and_acquire`] and [`try_acquire`]: a shared lock has no row yet.
 pub(crate) const NO_SHARED_ROW: &str = "diesel_locks: a shared object has no row";
 
 /// The locks in an open transaction, in one message with a savepoint, to which the caller rolls back after an error.
@@ -305,17 +289,14 @@ fn acquire_in_time(request: &Request, holds_nothing: bool) -> String {
 }
 
 fn acquire_as_text(request: &Request, holds_nothing: bool) -> String {
-    let kept = request.is_kept();
-    let ids = literals(&request.ids);
-    if !request.shared.is_empty() {
-        let shared = literals(&request.shared);
-        return format!(
-            "SELECT diesel_locks_acquire(ARRAY[{ids}]::text[], {kept}, ARRAY[{shared}]::text[], {holds_nothing})"
-        );
-    }
-    match request.ids.len() {
-        1 => format!("SELECT diesel_locks_acquire_one({ids}, {kept})"),
-        _ => format!("SELECT diesel_locks_acquire(ARRAY[{ids}]::text[], {kept})"),
+    let (ids, kept) = (literals(&request.ids), request.is_kept());
+    match (request.ids.len(), request.shared.is_empty()) {
+        (1, true) => format!("SELECT diesel_locks_acquire_one({ids}, {kept})"),
+        (_, true) => format!("SELECT diesel_locks_acquire(ARRAY[{ids}]::text[], {kept})"),
+        (_, false) => format!(
+            "SELECT diesel_locks_acquire(ARRAY[{ids}]::text[], {kept}, ARRAY[{}]::text[], {holds_nothing})",
+            literals(&request.shared)
+        ),
     }
 }
 
