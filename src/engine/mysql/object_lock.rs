@@ -8,7 +8,6 @@ use std::mem;
 use std::time::{Duration, Instant};
 
 use diesel::mysql::Mysql;
-use diesel::prelude::{ExpressionMethods, QueryDsl};
 
 use crate::engine::ending;
 use crate::engine::mysql::MysqlEngine;
@@ -16,7 +15,7 @@ use crate::engine::mysql::execute::MysqlError;
 use crate::engine::mysql::galera::MAX_CONFLICTS;
 use crate::engine::mysql::object_lock_sql::{self as sql, LOCK_BATCH, Probe};
 use crate::engine::mysql::session::untracked;
-use crate::engine::mysql::sql::{BEGIN, Session, SessionLevel};
+use crate::engine::mysql::sql::{BEGIN, Session};
 use crate::engine::tables::{MAX_CREATIONS, Named, OBJECTS, protected};
 use crate::error::classify::{ErrorClass, classify};
 use crate::link::{Link, depth};
@@ -308,11 +307,7 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
             let limit = self
                 .limit()
                 .or((request.wait == Wait::No).then_some(GRACE_MS));
-            let row = sql::row(Named(id.as_str()));
-            let (row, took) = self
-                .engine
-                .get_within::<_, (Session, i64)>(limit, row)
-                .await;
+            let (row, took) = self.row(id, "", true, limit).await;
             match row {
                 Ok(row) => return Ok(row.is_some()),
                 Err(failure) => self.after_query(failure, waits, limit, took).await?,
@@ -336,28 +331,16 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
 
     /// Locks the row and returns the session's state, or `None` if there is no row, or the session's level is unsuitable.
     async fn lock_row(&mut self, id: &ObjectId) -> Result<Option<Session>, AcquireError> {
-        let (request, is_shared) = (self.request, self.request.is_shared(id));
-        let id = id.as_str();
+        let request = self.request;
+        let clause = if request.is_shared(id) {
+            sql::IN_SHARE_MODE
+        } else {
+            sql::FOR_UPDATE
+        };
         loop {
             let waits = request.remaining_millis() != Some(0);
             let limit = self.limit();
-            let level = if self.level_unknown { 3 } else { 5 };
-            let (row, took): (Result<Option<(Session, i64)>, _>, _) = if is_shared {
-                let id = id.as_bytes();
-                let share = sql::ShareRow { id, level, waits };
-                self.engine.get_within(limit, share).await
-            } else if waits && self.level_unknown {
-                let lock = sql::row(Named(id)).filter(SessionLevel {}.lt(3_i64));
-                self.engine.get_within(limit, lock.for_update()).await
-            } else if waits {
-                let lock = sql::row(Named(id)).for_update();
-                self.engine.get_within(limit, lock).await
-            } else {
-                let id = id.as_bytes();
-                self.engine
-                    .get_within(limit, sql::LockRowNow { id, level })
-                    .await
-            };
+            let (row, took) = self.row(id, clause, waits, limit).await;
             match row {
                 Ok(None) => return Ok(None),
                 Ok(Some((session, unknown))) => {
@@ -367,6 +350,22 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
                 Err(failure) => self.after_query(failure, waits, limit, took).await?,
             }
         }
+    }
+
+    async fn row(
+        &mut self,
+        id: &ObjectId,
+        clause: &'static str,
+        waits: bool,
+        limit: Option<i32>,
+    ) -> (Result<Option<(Session, i64)>, MysqlError>, Duration) {
+        let row = sql::Row {
+            id: id.as_str().as_bytes(),
+            level: if self.level_unknown { 3 } else { 5 },
+            clause,
+            waits,
+        };
+        self.engine.get_within(limit, row).await
     }
 
     /// [`after_wait`](Self::after_wait) of a query with this time limit, that of the request if it `waits`.

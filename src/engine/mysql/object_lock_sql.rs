@@ -13,8 +13,8 @@ use crate::engine::dialect::{DbNow, Dialect};
 use crate::engine::literal;
 use crate::engine::mysql::sql::{
     ANY_JOIN, ANY_JOIN_HINT, ANY_SIZE, ANY_SIZE_HINT, BEGIN, BEGIN_AT_LEVEL, COMMIT,
-    IN_TRANSACTION, ISOLATION_LEVEL, InTransaction, LIMIT_HINT, READ_COMMITTED, ROLLBACK,
-    SessionLevel, UNLESS_TABLE_LOCKED, WRITER_UNKNOWN, WriterUnknown,
+    IN_TRANSACTION, ISOLATION_LEVEL, LIMIT_HINT, READ_COMMITTED, ROLLBACK, UNLESS_TABLE_LOCKED,
+    WRITER_UNKNOWN,
 };
 use crate::engine::tables::Named;
 use crate::engine::tables::diesel_locks_objects::{self, dsl};
@@ -23,45 +23,26 @@ use crate::link::raw_sql::{push, statement};
 use crate::values::lock_request::Request;
 use crate::{ObjectId, Wait};
 
-#[auto_type]
-pub(crate) fn row<'a>(id: Named<'a>) -> _ {
-    let session: (SessionLevel, InTransaction) = (SessionLevel {}, InTransaction {});
-    let unknown: WriterUnknown = WriterUnknown {};
-    diesel_locks_objects::table
-        .select((session, unknown))
-        .filter(dsl::id.eq(id))
-}
-
 statement! {
     Mysql;
-    /// The `row`, locked without waiting, if the session's isolation level is below this. Raw for its hint, because on MySQL NOWAIT
-    /// does not apply to a locked table.
-    LockRowNow<'a> { id: &'a [u8], level: i64 } -> ((BigInt, Nullable<BigInt>), BigInt),
-    |self| {
-        "SELECT "; {LIMIT_HINT}; {ISOLATION_LEVEL}; ", "; {IN_TRANSACTION}; ", "; {WRITER_UNKNOWN};
-        " FROM diesel_locks_objects WHERE id = ", Binary = self.id;
-        " AND "; {ISOLATION_LEVEL}; " < ", BigInt = &self.level; " FOR UPDATE NOWAIT";
-    }
-}
-
-/// The locking clause of a shared lock. Raw: MariaDB has no FOR SHARE, which the DSL sends.
-const IN_SHARE_MODE: &str = " /*!80000 FOR SHARE *//*M!100100 LOCK IN SHARE MODE */";
-
-const FOR_UPDATE: &str = " FOR UPDATE";
-
-statement! {
-    Mysql;
-    /// The `row`, with a shared lock, if the session's isolation level is below this. Unless it `waits`, as [`LockRowNow`].
-    ShareRow<'a> { id: &'a [u8], level: i64, waits: bool } -> ((BigInt, Nullable<BigInt>), BigInt), by text,
+    /// Reads the session's state if the object has a row and the session's isolation level is below this, and locks the row by this
+    /// clause, if there is one. Raw for its hint, because on MySQL NOWAIT does not apply to a locked table.
+    Row<'a> { id: &'a [u8], level: i64, clause: &'static str, waits: bool }
+        -> ((BigInt, Nullable<BigInt>), BigInt), by text,
     |self, out| {
         let (hint, nowait) = if self.waits { ("", "") } else { (LIMIT_HINT, " NOWAIT") };
         push!(out;
             "SELECT "; {hint}; {ISOLATION_LEVEL}; ", "; {IN_TRANSACTION}; ", "; {WRITER_UNKNOWN};
             " FROM diesel_locks_objects WHERE id = ", Binary = self.id;
-            " AND "; {ISOLATION_LEVEL}; " < ", BigInt = &self.level; {IN_SHARE_MODE}; {nowait};
+            " AND "; {ISOLATION_LEVEL}; " < ", BigInt = &self.level; {self.clause}; {nowait};
         );
     }
 }
+
+/// The locking clause of a shared lock. MariaDB has no FOR SHARE, which the DSL sends.
+pub(crate) const IN_SHARE_MODE: &str = " /*!80000 FOR SHARE *//*M!100100 LOCK IN SHARE MODE */";
+
+pub(crate) const FOR_UPDATE: &str = " FOR UPDATE";
 
 /// BEGIN that fails with [`MANY_ROWS`] if a session wants the exclusive lock of one of the objects. No SET, which would lock what it
 /// reads.

@@ -109,12 +109,6 @@ pub(crate) const ISOLATION_LEVEL: &str = "FIELD(/*!80000 @@SESSION.transaction_i
 expression! {
     WriterUnknown -> BigInt, |self, out| { out.push_sql(WRITER_UNKNOWN); }
 }
-expression! {
-    InTransaction -> Nullable<BigInt>, |self, out| { out.push_sql(IN_TRANSACTION); }
-}
-expression! {
-    SessionLevel -> BigInt, |self, out| { out.push_sql(ISOLATION_LEVEL); }
-}
 
 pub(crate) type Session = (i64, Option<i64>);
 
