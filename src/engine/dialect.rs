@@ -4,9 +4,9 @@ use std::future::ready;
 
 use diesel::backend::Backend;
 use diesel::sql_types::{BigInt, HasSqlType};
+use diesel_migrations::EmbeddedMigrations;
 
 use crate::Error;
-use crate::engine::migration_runner::MigrationFile;
 use crate::engine::tables::Name;
 use crate::error::classify::{ErrorClass, classify};
 use crate::link::Link;
@@ -28,8 +28,7 @@ pub trait Dialect: Backend + HasSqlType<Name> {
     /// After the name of a table: has an UPDATE find rows by the primary key.
     const BY_PRIMARY_KEY: &'static str = "";
 
-    /// The files of the migrations, in the order of their versions.
-    const FILES: &'static [MigrationFile];
+    const MIGRATIONS: EmbeddedMigrations;
 
     /// The columns and functions that the migrations create, in the words of the engine's catalog. Later versions may add some.
     const PARTS: &'static [&'static str];

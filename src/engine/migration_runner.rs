@@ -2,57 +2,22 @@
 //! `diesel_migrations` see what this crate has run, and this crate sees what they have run. The application's own, as SQL.
 
 use std::any::Any;
+use std::path::PathBuf;
 
 use diesel::QueryResult;
 use diesel::backend::Backend;
 use diesel::connection::{BoxableConnection, SimpleConnection};
 use diesel::deserialize::FromSqlRow;
-use diesel::dsl::sql;
-use diesel::expression::{QueryMetadata, SqlLiteral};
+use diesel::dsl::{AsExprOf, sql};
+use diesel::expression::{QueryMetadata, SqlLiteral, UncheckedBind};
 use diesel::migration::{CREATE_MIGRATIONS_TABLE, MigrationSource};
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
-use diesel::serialize::ToSql;
+use diesel::query_builder::QueryFragment;
 use diesel::sql_types::Text;
 
 use crate::Error;
 use crate::engine::dialect::Dialect;
 use crate::error::classify::{ErrorClass, RequiredPrivilege};
 use crate::link::{self, Link};
-
-#[derive(Debug)]
-pub struct MigrationFile {
-    /// The folder of the migration, which is its version and name.
-    pub(crate) migration: &'static str,
-    pub(crate) name: &'static str,
-    pub(crate) text: &'static str,
-}
-
-macro_rules! migration_files {
-    ($folder:literal) => {
-        migration_files!(
-            $folder:
-            "00000000000000-diesellocks-0001_object_locks",
-            "00000000000000-diesellocks-0002_semaphores",
-            "00000000000000-diesellocks-0003_sequences",
-        )
-    };
-    ($folder:literal: $($migration:literal,)*) => {
-        &[$(
-            migration_files!(@file $folder, $migration, "up.sql"),
-            migration_files!(@file $folder, $migration, "down.sql"),
-        )*]
-    };
-    (@file $folder:literal, $migration:literal, $name:literal) => {
-        $crate::engine::migration_runner::MigrationFile {
-            migration: $migration,
-            name: $name,
-            text: include_str!(concat!(
-                env!("CARGO_MANIFEST_DIR"), "/migrations/", $folder, "/", $migration, "/", $name
-            )),
-        }
-    };
-}
-pub(crate) use migration_files;
 
 #[derive(Debug, thiserror::Error)]
 #[error("Failed to run {migration} with: {error}")]
@@ -68,32 +33,6 @@ pub(crate) const fn to_create_in(object: &'static str) -> RequiredPrivilege {
     RequiredPrivilege {
         object,
         privileges: "CREATE, and SELECT and INSERT on __diesel_schema_migrations,",
-    }
-}
-
-/// The files that are run.
-fn migrations<B: Dialect>() -> impl Iterator<Item = &'static MigrationFile> {
-    B::FILES.iter().filter(|file| file.name == "up.sql")
-}
-
-impl MigrationFile {
-    /// The version, as Diesel derives it from the name of the folder.
-    fn version(&self) -> String {
-        let dashed = self.migration.split('_').next().unwrap_or_default();
-        dashed.replace('-', "")
-    }
-
-    /// Runs the migration and records it. Returns its version.
-    pub(crate) async fn run<DB: Dialect>(
-        &self,
-        conn: &mut impl Link<Db = DB>,
-    ) -> Result<String, Error> {
-        let version = self.version();
-        // Of letters and digits.
-        let record = format!("INSERT INTO {RECORDS} (version) VALUES ('{version}')");
-        run_part(conn, self.migration, self.text).await?;
-        run_part(conn, self.migration, &record).await?;
-        Ok(version)
     }
 }
 
@@ -143,7 +82,7 @@ where
 
 pub(crate) struct Plan {
     /// In the order of their versions.
-    pub(crate) pending: Vec<&'static MigrationFile>,
+    pub(crate) pending: Vec<SqlMigration>,
     records_exist: bool,
 }
 
@@ -163,13 +102,13 @@ impl Plan {
     {
         let lacks = |part: &&str| !parts.iter().any(|found| found == part);
         let missing = DB::PARTS.iter().copied().find(lacks);
-        let all = migrations::<DB>();
+        let all = sql_of::<DB>(DB::MIGRATIONS)?;
         let pending: Vec<_> = match records {
             Records::Readable => {
                 let recorded = versions(conn, RECORDS).await;
                 let recorded = recorded.map_err(|error| Error::Migration(Box::new(error)))?;
-                let lacks = |file: &&MigrationFile| !recorded.contains(&file.version());
-                let pending: Vec<_> = all.filter(lacks).collect();
+                let lacks = |migration: &SqlMigration| !recorded.contains(&migration.version);
+                let pending: Vec<_> = all.into_iter().filter(lacks).collect();
                 match missing {
                     Some(missing) if pending.is_empty() => {
                         return Err(Error::DifferentTables { missing });
@@ -178,7 +117,7 @@ impl Plan {
                 }
             }
             Records::Missing | Records::Hidden if missing.is_none() => Vec::new(),
-            Records::Missing | Records::Hidden => all.collect(),
+            Records::Missing | Records::Hidden => all,
         };
         Ok(Self {
             pending,
@@ -243,28 +182,15 @@ const INSERT_RECORD: &str = "INSERT INTO __diesel_schema_migrations (version) VA
 const INSERT_BEGUN: &str = "INSERT INTO __diesel_locks_begun_migrations (version) VALUES (";
 const DELETE_BEGUN: &str = "DELETE FROM __diesel_locks_begun_migrations WHERE version IN (";
 
-/// The start of a change, and the version in it. Raw, because a function for all engines has to name the type of each change of
-/// the DSL.
-struct Change<'a>(&'static str, &'a str);
+/// A function for all engines has to name the type of each change of the DSL.
+type Change = SqlLiteral<Text, UncheckedBind<Versions, AsExprOf<String, Text>>>;
 
-impl QueryId for Change<'_> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
+/// From the start of a change, and the version in it.
+fn change(start: &str, version: &str) -> Change {
+    sql(start).bind::<Text, _>(version.to_owned()).sql(")")
 }
 
-impl<DB: Backend> QueryFragment<DB> for Change<'_>
-where
-    str: ToSql<Text, DB>,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql(self.0);
-        out.push_bind_param::<Text, _>(self.1)?;
-        out.push_sql(")");
-        Ok(())
-    }
-}
-
-/// A migration of the application.
+/// A migration of this crate or of the application.
 #[derive(Debug)]
 pub struct SqlMigration {
     version: String,
@@ -315,6 +241,21 @@ pub(crate) fn sql_of<DB: Backend>(
     Ok(all)
 }
 
+/// The files of the migrations of this crate, and their texts.
+pub(crate) fn files<DB: Dialect>() -> Vec<(PathBuf, String)> {
+    let migrations = MigrationSource::<DB>::migrations(&DB::MIGRATIONS);
+    let mut files = Vec::new();
+    for migration in migrations.into_iter().flatten() {
+        let folder = PathBuf::from(migration.name().to_string());
+        let (mut up, mut down) = (Recorder(Vec::new()), Recorder(Vec::new()));
+        // The recorder takes every text.
+        let _ = (migration.run(&mut up), migration.revert(&mut down));
+        files.push((folder.join("up.sql"), up.0.concat()));
+        files.push((folder.join("down.sql"), down.0.concat()));
+    }
+    files
+}
+
 /// Runs the application's migrations on a connection.
 pub(crate) struct Runner<'c, L>(pub(crate) &'c mut L);
 
@@ -324,7 +265,7 @@ where
     L: Link<Db = DB>,
     Versions: QueryFragment<DB>,
     String: FromSqlRow<Text, DB>,
-    str: ToSql<Text, DB>,
+    Change: QueryFragment<DB>,
 {
     /// Runs those that are not recorded. No session does the same: by a lock of the session, or else of [`Dialect::lock_migration`].
     pub(crate) async fn run_all(&mut self, all: &[SqlMigration]) -> Result<Vec<String>, Error> {
@@ -399,7 +340,7 @@ where
             // Left by processes that ended after they had recorded their migration. No statement compares the two tables: their
             // collations may differ.
             for ended in begun.iter().filter(|begun| recorded.contains(begun)) {
-                self.0.execute(Change(DELETE_BEGUN, ended)).await?;
+                self.0.execute(change(DELETE_BEGUN, ended)).await?;
             }
             before = begun.contains(version);
             if before && migration.in_transaction {
@@ -407,7 +348,7 @@ where
             }
             if !before {
                 // Committed by the first statement that commits the transaction, and else rolled back with it.
-                self.0.execute(Change(INSERT_BEGUN, version)).await?;
+                self.0.execute(change(INSERT_BEGUN, version)).await?;
             }
         }
         if migration.in_transaction {
@@ -421,8 +362,8 @@ where
     /// Removes the mark of a migration that has left nothing.
     async fn forget(&mut self, migration: &SqlMigration) -> Result<(), Error> {
         DB::begin_migration(self.0).await?;
-        let change = Change(DELETE_BEGUN, &migration.version);
-        let deleted = self.0.execute(change).await;
+        let delete = change(DELETE_BEGUN, &migration.version);
+        let deleted = self.0.execute(delete).await;
         link::end(self.0, deleted).await?;
         Ok(())
     }
@@ -436,15 +377,29 @@ where
 
     async fn record(&mut self, migration: &SqlMigration) -> Result<(), Error> {
         let version = &migration.version;
-        self.0.execute(Change(INSERT_RECORD, version)).await?;
+        self.0.execute(change(INSERT_RECORD, version)).await?;
         if migration.may_leave_part::<DB>() {
-            self.0.execute(Change(DELETE_BEGUN, version)).await?;
+            self.0.execute(change(DELETE_BEGUN, version)).await?;
         }
         Ok(())
     }
 }
 
 impl SqlMigration {
+    /// Runs one of this crate and records it. Returns its version.
+    pub(crate) async fn run<DB: Dialect>(
+        &self,
+        conn: &mut impl Link<Db = DB>,
+    ) -> Result<String, Error> {
+        for sql in &self.batches {
+            run_part(conn, &self.name, sql).await?;
+        }
+        // Of letters and digits.
+        let record = format!("{INSERT_RECORD}'{}')", self.version);
+        run_part(conn, &self.name, &record).await?;
+        Ok(self.version.clone())
+    }
+
     fn may_leave_part<DB: Dialect>(&self) -> bool {
         DB::COMMITS_DDL || !self.in_transaction
     }

@@ -11,11 +11,10 @@ use diesel::dsl::{delete, insert_or_ignore_into};
 use diesel::prelude::{ExpressionMethods, QueryDsl};
 use diesel::sql_types::{Integer, Text};
 use diesel::sqlite::{Sqlite, SqliteConnection};
+use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use crate::engine::dialect::Dialect;
-use crate::engine::migration_runner::{
-    MigrationFile, Plan, Records, Runner, SqlMigration, migration_files,
-};
+use crate::engine::migration_runner::{Plan, Records, Runner, SqlMigration};
 use crate::engine::sequence_queries::{
     DrawRequest, SequenceRow, Upsert, assert_exhausted, last_drawn, list_sequences,
 };
@@ -319,7 +318,7 @@ impl Dialect for Sqlite {
         "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000";
     const GREATEST: &'static str = "MAX";
 
-    const FILES: &'static [MigrationFile] = migration_files!("sqlite");
+    const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 
     const PARTS: &'static [&'static str] = &[
         "diesel_locks_objects.id TEXT",

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
+use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use crate::Error;
 use crate::engine::dialect::Dialect;
-use crate::engine::migration_runner::{
-    self, MigrationFile, Plan, Records, Runner, SqlMigration, migration_files,
-};
+use crate::engine::migration_runner::{self, Plan, Records, Runner, SqlMigration};
 use crate::engine::mysql::MysqlEngine;
 use crate::engine::mysql::execute::MysqlError;
 use crate::engine::mysql::galera::Cluster;
@@ -35,7 +34,7 @@ impl Dialect for Mysql {
     const COMMITS_DDL: bool = true;
     const BY_PRIMARY_KEY: &'static str = " FORCE INDEX (PRIMARY)";
 
-    const FILES: &'static [MigrationFile] = migration_files!("mysql");
+    const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/mysql");
 
     /// Without the columns for indexes that MariaDB alone has.
     const PARTS: &'static [&'static str] = &[

@@ -6,12 +6,11 @@ use std::time::Duration;
 use diesel::dsl::select;
 use diesel::pg::Pg;
 use diesel::sql_types::{Array, BigInt, Bool, Integer, Nullable, Text};
+use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use crate::Error;
 use crate::engine::dialect::Dialect;
-use crate::engine::migration_runner::{
-    self, MigrationFile, Plan, Records, Runner, SqlMigration, migration_files,
-};
+use crate::engine::migration_runner::{self, Plan, Records, Runner, SqlMigration};
 use crate::engine::postgres::{begin, sql};
 use crate::error::classify::RequiredPrivilege;
 use crate::link::raw_sql::statement;
@@ -26,7 +25,7 @@ impl Dialect for Pg {
     const GREATEST: &'static str = "greatest";
     const STALE_INDEX_ENTRIES: bool = true;
 
-    const FILES: &'static [MigrationFile] = migration_files!("postgres");
+    const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
 
     const PARTS: &'static [&'static str] = &[
         "diesel_locks_objects.id character varying(1020)",
