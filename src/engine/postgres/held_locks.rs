@@ -5,7 +5,6 @@
 //! a waiter, and the name of the holder's session, may contain the id.
 
 use std::collections::{HashMap, HashSet};
-use std::time::{Duration, Instant};
 
 use diesel::pg::Pg;
 use diesel::prelude::*;
@@ -15,8 +14,8 @@ use crate::Error;
 use crate::engine::dialect::Dialect;
 use crate::engine::ending::autocommit_retry;
 use crate::engine::literal::{push_for_postgres, read_from_postgres};
-use crate::engine::postgres::slots::{Nowait, end_nowait};
-use crate::engine::postgres::{begin, sql};
+use crate::engine::postgres::slots::{begin_nowait, end_nowait};
+use crate::engine::postgres::sql;
 use crate::engine::tables::diesel_locks_objects::{self, dsl};
 use crate::link::raw_sql::statement;
 use crate::link::{Link, depth};
@@ -34,10 +33,6 @@ const FORGET_SESSIONS: &str = "SELECT pg_stat_clear_snapshot()";
 
 /// In place of the query of another user's session.
 const HIDDEN: &str = "<insufficient privilege>";
-
-/// The time to wait for a locked table of objects.
-const LOCK_TIMEOUT: Duration = Duration::from_millis(20);
-const SAVEPOINT: &str = "SAVEPOINT diesel_locks; SET LOCAL lock_timeout = '20ms'";
 
 statement! {
     Pg;
@@ -161,23 +156,12 @@ async fn ids(
     conn: &mut impl Link<Db = Pg>,
     keys: &[i32],
 ) -> Result<Option<HashMap<i32, String>>, Error> {
-    let own_transaction = depth::depth(conn.status())? == 0;
-    if own_transaction {
-        begin(conn, &sql::BEGIN).await?;
-    }
-    let begun = Nowait {
-        own_transaction,
-        since: Instant::now(),
-        timeout: LOCK_TIMEOUT,
-    };
+    let begun = begin_nowait(conn).await?;
     let of_keys = diesel_locks_objects::table
         .filter(dsl::kept)
         .filter(dsl::advisory_key.eq_any(keys))
         .select((dsl::advisory_key, dsl::id));
-    let read = match conn.batch(SAVEPOINT).await {
-        Ok(()) => conn.load(of_keys).await,
-        Err(error) => Err(error),
-    };
+    let read = conn.load(of_keys).await;
     let ids: Option<Vec<(i32, String)>> = end_nowait(conn, begun, read).await?;
     Ok(ids.map(|ids| ids.into_iter().collect()))
 }

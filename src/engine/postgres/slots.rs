@@ -298,9 +298,8 @@ impl<C: Link<Db = Pg>> SemaphoreBackend for PostgresEngine<'_, C> {
 }
 
 pub(crate) struct Nowait {
-    pub(crate) own_transaction: bool,
-    pub(crate) since: Instant,
-    pub(crate) timeout: Duration,
+    own_transaction: bool,
+    since: Instant,
 }
 
 /// Begins a transaction or savepoint, in which queries fail instead of waiting while another session has the table locked.
@@ -314,7 +313,6 @@ pub(crate) async fn begin_nowait(conn: &mut impl Link<Db = Pg>) -> Result<Nowait
     Ok(Nowait {
         own_transaction,
         since: Instant::now(),
-        timeout: LOCK_TIMEOUT,
     })
 }
 
@@ -327,7 +325,7 @@ pub(crate) async fn end_nowait<T>(
     // Before the rollback, which takes time too.
     let table_is_locked = rows
         .as_ref()
-        .is_err_and(|error| is_own_lock_timeout(error, begun.since, begun.timeout));
+        .is_err_and(|error| is_own_lock_timeout(error, begun.since, LOCK_TIMEOUT));
     let ended = if begun.own_transaction {
         conn.roll_back().await
     } else {
