@@ -355,15 +355,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fractions_of_a_microsecond_count_as_one() {
-        assert_eq!(micros(Duration::new(1, 1)).ok(), Some(1_000_001));
-        assert_eq!(
-            LeaseOptions::new(LONGEST_LEASE).micros().ok(),
-            Some(3_155_760_000_000_000)
-        );
-    }
-
-    #[test]
     fn holder_is_host_and_process_unless_it_is_set() {
         let lease = LeaseOptions::new(SHORTEST_LEASE);
         let text = lease.holder_text();
