@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use diesel::QueryResult;
 use diesel::connection::{
-    CacheSize, InstrumentationEvent, LoadConnection, TransactionDepthChange, TransactionManager,
-    TransactionManagerStatus,
+    AnsiTransactionManager, CacheSize, Connection, InstrumentationEvent, LoadConnection,
+    SimpleConnection, TransactionDepthChange, TransactionManager, TransactionManagerStatus,
 };
 use diesel::deserialize::FromSqlRow;
 use diesel::expression::QueryMetadata;
@@ -34,18 +34,32 @@ pub(crate) trait Blocking: LoadConnection + Send {
     const KNOWS_SERVER_STATE: bool = Self::IS_OF_DIESEL;
     const TRANSACTION_CHECK: Option<&'static str> = None;
     const EXECUTES_WITHOUT_ROWS: bool = false;
+
+    fn begin_by(&mut self, sql: &str) -> QueryResult<()>;
 }
 
 #[cfg(feature = "postgres")]
 impl Blocking for diesel::PgConnection {
     const CORRECTS_STATUS: bool = true;
+
+    fn begin_by(&mut self, sql: &str) -> QueryResult<()> {
+        AnsiTransactionManager::begin_transaction_sql(self, sql)
+    }
 }
 
 #[cfg(feature = "mysql")]
-impl Blocking for diesel::MysqlConnection {}
+impl Blocking for diesel::MysqlConnection {
+    fn begin_by(&mut self, sql: &str) -> QueryResult<()> {
+        AnsiTransactionManager::begin_transaction_sql(self, sql)
+    }
+}
 
 #[cfg(feature = "sqlite")]
-impl Blocking for diesel::SqliteConnection {}
+impl Blocking for diesel::SqliteConnection {
+    fn begin_by(&mut self, sql: &str) -> QueryResult<()> {
+        AnsiTransactionManager::begin_transaction_sql(self, sql)
+    }
+}
 
 #[cfg(feature = "_async")]
 impl<C: Link + AsyncConnection, B: BlockOn + Send> Blocking for AsyncConnectionWrapper<C, B> {
@@ -53,6 +67,18 @@ impl<C: Link + AsyncConnection, B: BlockOn + Send> Blocking for AsyncConnectionW
     const KNOWS_SERVER_STATE: bool = <C as Link>::KNOWS_SERVER_STATE;
     const TRANSACTION_CHECK: Option<&'static str> = <C as Link>::TRANSACTION_CHECK;
     const EXECUTES_WITHOUT_ROWS: bool = <C as Link>::EXECUTES_WITHOUT_ROWS;
+
+    /// As `AnsiTransactionManager::begin_transaction_sql`, which this connection does not have.
+    fn begin_by(&mut self, sql: &str) -> QueryResult<()> {
+        if self.status().transaction_depth()?.is_some() {
+            return Err(AlreadyInTransaction);
+        }
+        let event = InstrumentationEvent::begin_transaction(NonZeroU32::MIN);
+        Connection::instrumentation(self).on_connection_event(event);
+        SimpleConnection::batch_execute(self, sql)?;
+        let status = self.status().transaction_state()?;
+        status.change_transaction_depth(TransactionDepthChange::IncreaseDepth)
+    }
 }
 
 /// Runs a statement. Fails if it has run in a transaction that Diesel does not count, as far as Diesel can tell.
@@ -149,16 +175,8 @@ impl<C: Blocking> Link for C {
         C::TransactionManager::transaction_manager_status_mut(self)
     }
 
-    /// As `AnsiTransactionManager::begin_transaction_sql`, which an `AsyncConnectionWrapper` does not have.
     async fn begin(&mut self, sql: &str) -> QueryResult<()> {
-        if self.status().transaction_depth()?.is_some() {
-            return Err(AlreadyInTransaction);
-        }
-        let event = InstrumentationEvent::begin_transaction(NonZeroU32::MIN);
-        self.instrumentation().on_connection_event(event);
-        self.batch_execute(sql)?;
-        let status = self.status().transaction_state()?;
-        status.change_transaction_depth(TransactionDepthChange::IncreaseDepth)
+        self.begin_by(sql)
     }
 
     async fn begin_nested(&mut self) -> QueryResult<()> {
