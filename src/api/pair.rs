@@ -1,7 +1,6 @@
 //! A pair of extension traits: the same methods for connections that block and for those of diesel-async.
 
-/// Declares a pair of extension traits from one list of methods. For a type that has no engine the compiler shows the messages of
-/// `HasBlockingEngine` and `HasAsyncEngine`.
+/// Declares a pair of extension traits from one list of methods.
 ///
 /// The blocking trait gets the text of each method. The asynchronous one gets the first line of it, and a link to the rest.
 ///
@@ -37,6 +36,14 @@ macro_rules! pair {
         )*}
     ) => {
         $(#[$blocking_attribute])*
+        #[diagnostic::on_unimplemented(
+            message = "`diesel-locks` has no engine for `{Self}`",
+            label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
+            note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
+            note = "implement `diesel_locks::ConnectionWrapper` for an enum of connections or a struct around one",
+            note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for \
+                    `MysqlConnection`, `sqlite` for `SqliteConnection`"
+        )]
         #[allow(clippy::missing_errors_doc, reason = "the page of `Error` lists the errors of each method")]
         pub trait $blocking: crate::engine::HasBlockingEngine {
             $($(
@@ -69,9 +76,17 @@ macro_rules! pair {
             )*
         }
 
+        #[diagnostic::do_not_recommend]
         impl<C: crate::engine::HasBlockingEngine> $blocking for C {}
 
         $(#[$nonblocking_attribute])*
+        #[diagnostic::on_unimplemented(
+            message = "`diesel-locks` has no asynchronous engine for `{Self}`",
+            label = "not `AsyncPgConnection`, `AsyncMysqlConnection` or `SyncConnectionWrapper<SqliteConnection>`, or the \
+                     engine's feature is off",
+            note = "pass `&mut *conn` for a pooled connection",
+            note = "enable the engine's feature of `diesel-locks`: `async-postgres`, `async-mysql` or `async-sqlite`"
+        )]
         #[cfg(feature = "_async")]
         #[allow(clippy::missing_errors_doc, reason = "as the blocking methods")]
         pub trait $nonblocking: crate::engine::HasAsyncEngine {
@@ -116,6 +131,7 @@ macro_rules! pair {
         }
 
         #[cfg(feature = "_async")]
+        #[diagnostic::do_not_recommend]
         impl<C: crate::engine::HasAsyncEngine> $nonblocking for C {}
     };
 }

@@ -60,6 +60,14 @@ use crate::{TransactionError, TransactionRequest};
 /// - Keep it short, and do not send COMMIT, ROLLBACK, or on MySQL and MariaDB `CREATE TABLE`.
 ///
 /// [Errors of concurrent transactions]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md#errors-of-concurrent-transactions
+#[diagnostic::on_unimplemented(
+    message = "`diesel-locks` has no engine for `{Self}`",
+    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
+    note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
+    note = "implement `diesel_locks::ConnectionWrapper` for an enum of connections or a struct around one",
+    note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
+            `sqlite` for `SqliteConnection`"
+)]
 #[doc(alias("retry", "isolation", "serializable"))]
 pub trait TransactionExt: HasBlockingEngine {
     /// Runs `f` in a transaction. Commits if `f` returns `Ok`; rolls back if it returns an error or panics, also in a nested
@@ -113,11 +121,19 @@ pub trait TransactionExt: HasBlockingEngine {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<C: HasBlockingEngine> TransactionExt for C {}
 
 /// The method of [`TransactionExt`] on connections of diesel-async, with `async` [closures](crate::closures):
 /// [example](crate::AsyncObjectLockExt).
 #[cfg(feature = "_async")]
+#[diagnostic::on_unimplemented(
+    message = "`diesel-locks` has no asynchronous engine for `{Self}`",
+    label = "not `AsyncPgConnection`, `AsyncMysqlConnection` or `SyncConnectionWrapper<SqliteConnection>`, or the engine's \
+             feature is off",
+    note = "pass `&mut *conn` for a pooled connection",
+    note = "enable the engine's feature of `diesel-locks`: `async-postgres`, `async-mysql` or `async-sqlite`"
+)]
 #[doc(alias("retry", "deadlock", "serializable", "tokio"))]
 pub trait AsyncTransactionExt: HasAsyncEngine {
     /// Runs `f` in a transaction, as [`TransactionExt::run_transaction`], without blocking the thread.
@@ -143,4 +159,5 @@ pub trait AsyncTransactionExt: HasAsyncEngine {
 }
 
 #[cfg(feature = "_async")]
+#[diagnostic::do_not_recommend]
 impl<C: HasAsyncEngine> AsyncTransactionExt for C {}
