@@ -41,8 +41,8 @@ use crate::{Blocking, LockPool, Pool, Slot, SlotRenewer, StopToken};
 /// ```
 ///
 /// Create one when the application starts, and pass each [`SlotRenewer`] and [`LockPool`] through it. Call `shut_down` once the
-/// application accepts no more requests, and while the runtime of asynchronous pools still runs ([an asynchronous
-/// service](https://github.com/diesel-locks/diesel-locks/blob/main/docs/web-service.md#with-axum-and-diesel-async)). Clones are the
+/// application accepts no more requests, and while the runtime of asynchronous pools still runs ([complete
+/// services](https://github.com/diesel-locks/diesel-locks/blob/main/docs/web-service.md#with-axum)). Clones are the
 /// same value.
 ///
 /// The renewers and lock pools of one `Shutdown` all block (`Shutdown`), or are all asynchronous (`Shutdown<Async>`). An
