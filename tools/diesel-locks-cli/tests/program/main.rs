@@ -3,6 +3,8 @@
 mod cli;
 mod doctor;
 mod doctor_set_ups;
+#[cfg(feature = "postgres")]
+mod guide;
 mod lists;
 mod migrations;
 mod operator;
