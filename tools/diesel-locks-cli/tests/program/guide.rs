@@ -55,7 +55,7 @@ fn guide_shows_what_the_commands_print() {
     // What the guide shows, and what it is here.
     let mut known = vec![("user shop".to_owned(), format!("user {user}"))];
 
-    let lease = LeaseOptions::new(Duration::from_secs(600)).holder("web-2/4711");
+    let lease = LeaseOptions::new(Duration::from_secs(600)).holder("vm/14412");
     let slot = holder.try_acquire_slot(&Semaphore::new("counter", 1), lease);
     let _held = slot.expect("a slot").expect("it is free");
     let named = holder.batch_execute("SET application_name = 'shop-web'");
