@@ -242,6 +242,10 @@ pub struct Request {
     pub(crate) shared: Arc<[ObjectId]>,
     pub(crate) retention: Retention,
     pub(crate) wait: Wait,
+    #[cfg_attr(
+        not(feature = "_postgres"),
+        allow(dead_code, reason = "others show ids")
+    )]
     pub(crate) names_session: bool,
     pub(crate) started: Instant,
 }

@@ -27,11 +27,11 @@ const FLOORS: [(&str, u32); 10] = [
 /// The largest numbers that pass. Lower them when they have fallen.
 const LIMITS: [(&str, usize); 6] = [
     ("files", 123),
-    ("lines", 31_920),
-    ("lines of the longest file", 540),
-    ("words of comments", 52_600),
+    ("lines", 31_210),
+    ("lines of the longest file", 536),
+    ("words of comments", 52_420),
     ("traits", 26),
-    ("macros", 14),
+    ("macros", 13),
 ];
 
 /// What only re-exports.

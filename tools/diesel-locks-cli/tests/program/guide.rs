@@ -29,9 +29,9 @@ fn shown() -> Vec<(&'static str, &'static str)> {
 /// One line, with "N" in place of words that have digits.
 fn masked(text: &str) -> String {
     let words = text.split_whitespace();
-    let words = words.map(|word| match word.contains(|c: char| c.is_ascii_digit()) {
-        true => "N",
-        false => word,
+    let words = words.map(|word| {
+        let is_number = word.contains(|c: char| c.is_ascii_digit());
+        if is_number { "N" } else { word }
     });
     let mut words: Vec<_> = words.collect();
     words.dedup_by(|a, b| *a == "N" && *b == "N");
@@ -61,7 +61,7 @@ fn guide_shows_what_the_commands_print() {
     let named = holder.batch_execute("SET application_name = 'shop-web'");
     named.expect("a name");
     let (release, released) = channel::<()>();
-    let (hold, held) = channel();
+    let (hold, is_held) = channel();
     thread::scope(|scope| {
         let ended = scope.spawn(move || {
             holder.with_object_lock(ObjectId::new("Item", 1), |_| {
@@ -71,7 +71,7 @@ fn guide_shows_what_the_commands_print() {
                 Ok::<_, diesel_locks::Error>(())
             })
         });
-        held.recv().expect("held");
+        is_held.recv().expect("held");
         for (command, output) in shown() {
             let here = |text: &str| {
                 let replaced = known.iter();
