@@ -81,7 +81,7 @@ async fn take(
 /// What waits for locks in this process, and what holds them.
 async fn requests(State(locks): State<Locks>) -> String {
     let requests = locks.requests().into_iter();
-    requests.map(|it| format!("{it}\n")).collect()
+    requests.map(|it| it.to_string() + "\n").collect()
 }
 
 /// Counts once a second while this server leads, until the shutdown.
