@@ -457,12 +457,7 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
         let started = Instant::now();
         match self.engine.execute_cached(sql::insert(id, is_kept)).await {
             Ok(_) if is_kept => Ok(true),
-            Ok(_) => {
-                let deleted = self.engine.execute(sql::delete(id)).await;
-                // The object is locked, also by a row that is not deleted.
-                self.acquired += usize::from(deleted.is_err());
-                or_failed(deleted).map(|_| true)
-            }
+            Ok(_) => or_failed(self.engine.execute(sql::delete(id)).await).map(|_| true),
             Err(failure) if failure.is_duplicate() => Ok(false),
             Err(failure) => {
                 let (time_is_up, took) = (self.request.is_expired(), started.elapsed());
