@@ -34,7 +34,7 @@ fn with_stock(url: &str) -> PgConnection {
     conn
 }
 
-/// Begins a transaction that locks the row, so that whoever takes pieces waits.
+/// Begins a transaction that locks the row of the item. Requests that take pieces then wait for the row.
 fn lock_row(conn: &mut PgConnection) {
     let lock = "BEGIN; SELECT FROM stock FOR UPDATE";
     conn.batch_execute(lock).expect("the row is free");

@@ -121,7 +121,7 @@ where
     E: From<Error>,
 {
     let outermost = depth(C::engine(conn)?.status())? == 1;
-    // The slot is free when others are notified.
+    // Dropped last: the slot is free when others are notified.
     let _notify = outermost.then(|| NotifyOnDrop::new(semaphore));
     commit_or_rollback(conn, None, work, || ()).await
 }

@@ -177,7 +177,7 @@ struct Registry {
     registered: Mutex<Vec<Registered>>,
 }
 
-/// A lock pool, or a renewer, which ends, and gives its connections back, although this lives.
+/// A lock pool or a renewer. Does not keep it alive.
 #[derive(Clone)]
 struct Registered {
     activity: Activity,
@@ -185,7 +185,7 @@ struct Registered {
 }
 
 impl Registered {
-    /// Whether nothing begins with it any more, and nothing is left to release.
+    /// Whether it can begin no request, and has nothing to release.
     fn has_ended(&self) -> bool {
         match &self.renewer {
             Some(renewer) => renewer.strong_count() == 0,

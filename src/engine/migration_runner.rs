@@ -243,13 +243,14 @@ pub(crate) fn sql_of<DB: Backend>(
 
 /// The files of the migrations of this crate, and their texts.
 pub(crate) fn files<DB: Dialect>() -> Vec<(PathBuf, String)> {
-    let migrations = MigrationSource::<DB>::migrations(&DB::MIGRATIONS);
+    let migrations = MigrationSource::<DB>::migrations(&DB::MIGRATIONS).expect("embedded");
     let mut files = Vec::new();
-    for migration in migrations.into_iter().flatten() {
+    for migration in migrations {
         let folder = PathBuf::from(migration.name().to_string());
         let (mut up, mut down) = (Recorder(Vec::new()), Recorder(Vec::new()));
-        // The recorder takes every text.
-        let _ = (migration.run(&mut up), migration.revert(&mut down));
+        let recorded = migration.run(&mut up);
+        let recorded = recorded.and_then(|()| migration.revert(&mut down));
+        recorded.expect("the recorder accepts every text");
         files.push((folder.join("up.sql"), up.0.concat()));
         files.push((folder.join("down.sql"), down.0.concat()));
     }
@@ -404,8 +405,8 @@ impl SqlMigration {
         DB::COMMITS_DDL || !self.in_transaction
     }
 
-    /// Whether it is a single ALTER or CREATE, which has changed nothing if it fails. A call of a procedure may have, and MariaDB's
-    /// `DROP TABLE` of several tables. A semicolon in a text or comment counts as the end of a statement.
+    /// Whether it is a single ALTER or CREATE, which has changed nothing if it fails. A call of a procedure may have, and on MariaDB
+    /// `DROP TABLE` of several tables and `CREATE OR REPLACE`. A semicolon in a text or comment counts as the end of a statement.
     fn is_atomic<DB: Dialect>(&self) -> bool {
         let [sql] = &*self.batches else {
             return false;
@@ -413,8 +414,10 @@ impl SqlMigration {
         let mut lines = sql.lines().map(str::trim_start);
         let first = lines.find(|line| !line.is_empty() && !line.starts_with("--"));
         let first = first.unwrap_or_default().to_ascii_uppercase();
+        let words: Vec<&str> = first.split_whitespace().take(2).collect();
+        let is_atomic = matches!(*words, ["ALTER" | "CREATE", ..]) && words.last() != Some(&"OR");
         let is_one = !sql.trim_end().trim_end_matches(';').contains(';');
-        DB::COMMITS_DDL && is_one && (first.starts_with("ALTER ") || first.starts_with("CREATE "))
+        DB::COMMITS_DDL && is_one && is_atomic
     }
 
     fn interrupted(&self, source: Option<diesel::result::Error>) -> Error {

@@ -353,11 +353,11 @@ where
 impl ReleaseKind {
     pub(crate) const fn set(self) -> &'static str {
         match self {
-            // No grant has a time before the end of the minimum hold time, even if the clock is set back after the release:
-            // otherwise two nodes could run one tick.
+            // The next grant is not earlier than the end of the minimum hold time, also if the clock is set back after the release:
+            // otherwise two nodes could run the same tick.
             Self::Used => " SET token = NULL, expires_us = hold_until_us",
-            // With a minimum hold time, no later grant has a time before this grant, even if the clock is set back: the row no
-            // longer shows the ticks that were run before it. The same in whichever order MySQL sets the columns.
+            // With a minimum hold time, the next grant is not earlier than this one, also if the clock is set back: this grant has
+            // overwritten the time of the last tick. The order in which MySQL sets the columns makes no difference.
             Self::Unused => {
                 " SET token = NULL, \
                  expires_us = CASE WHEN hold_until_us > 0 THEN acquired_us ELSE 0 END, \

@@ -24,8 +24,8 @@ macro_rules! push {
 }
 pub(crate) use push;
 
-/// Defines statements, unlike `sql_query` each with a key by which Diesel caches it: its type, or, `by text`, its text, which then may
-/// depend on its fields. Its text is what [`push`] pushes, or what a block does.
+/// Defines statements that Diesel caches, unlike those of `sql_query`. Diesel finds a statement by its type, or, with `by text`, by its
+/// text, which may then depend on the fields. [`push`] writes the text, or a block does.
 macro_rules! statement {
     ($db:ty;) => {};
     (

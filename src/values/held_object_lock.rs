@@ -69,13 +69,6 @@ pub(crate) fn since(
     )
 }
 
-impl LockSession {
-    #[cfg(feature = "_mysql")]
-    pub(crate) fn unknown() -> Self {
-        Self::default()
-    }
-}
-
 impl LockWaiter {
     pub(crate) fn new(session: LockSession, since_us: Option<i64>, now_us: i64) -> Self {
         let (waiting_since, waited) = since(since_us, now_us);

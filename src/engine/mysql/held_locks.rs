@@ -201,7 +201,7 @@ fn combine(rows: &[RowLock], queue: &[(Bytes, Session)]) -> Vec<HeldObjectLock> 
         }
         if unnumbered.contains(id) && !of_id.contains_key(id) {
             of_id.insert(id, vec![held.len()]);
-            held.push(lock(id, LockSession::unknown()));
+            held.push(lock(id, LockSession::default()));
         }
         for position in of_id.get(id).into_iter().flatten() {
             held[*position].waiters.push(session.waiter());

@@ -50,7 +50,8 @@ impl QueryFragment<Mysql> for NewLease<'_> {
 statement! {
     Mysql;
     /// Leases the slot, unless another session has it locked. The derived table comes first (`STRAIGHT_JOIN`), and only it
-    /// contains the key: the update would wait for a row that it found by itself. In an open transaction (`is_open`) as [`LockFree`].
+    /// contains the key: the update would wait for a row that it found by itself. In an open transaction (`is_open`) it has two keys,
+    /// as [`LockFree`].
     Claim<'a> { new: NewLease<'a>, is_open: bool } -> Integer, by text,
     |self| {
         {JOIN_UNLESS_TABLE_LOCKED}; "UPDATE "; {ANY_JOIN_HINT}; "(SELECT name, number FROM diesel_locks_slots WHERE number IN (",
@@ -77,7 +78,8 @@ type LockedRow = (i32, i64, i64);
 
 statement! {
     Mysql;
-    /// The row of another session's lease, granted after the search, is unlocked at once, because it is not found by one key alone.
+    /// With a second key, which no row has: the row of a lease that another session was granted after the search is unlocked at once,
+    /// and not at the end of the transaction.
     LockFree<'a> { name: &'a [u8], number: i32 } -> (Integer, BigInt, BigInt),
     |self| {
         {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT};
@@ -154,13 +156,11 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
 
     async fn claim(&mut self, new: NewLease<'_>) -> Result<Option<Grant>, Error> {
         let is_open = depth::depth(self.0.status())? > 0;
-        let claim = Claim { new, is_open };
-        let claimed = if is_open {
-            unless_locked(self.execute_cached(&claim).await)?
-        } else if new.mariadb {
+        let claimed = if new.mariadb && !is_open {
             let claim = ClaimNowait { new };
             autocommit_retry!(self.0, unless_locked(self.execute_cached(&claim).await))?
         } else {
+            let claim = Claim { new, is_open };
             autocommit_retry!(self.0, unless_locked(self.execute_cached(&claim).await))?
         };
         Ok(new.granted(claimed))

@@ -1,8 +1,8 @@
 //! Slots of semaphores on MySQL and MariaDB.
 //!
-//! Every statement that changes a slot selects its row by the whole key, so that at any isolation level InnoDB locks
-//! that row and no gap (unless it has no such row, at REPEATABLE READ), and no session waits for two rows. Except what a dropped future sends: it knows the token only, and
-//! the session ends afterwards.
+//! Every statement that changes a slot selects its row by the whole key, so that no session waits for two rows, and InnoDB locks that
+//! row and no gap, except at REPEATABLE READ if the row is missing. A dropped future sends a statement that knows the token only, and
+//! ends the session afterwards.
 
 use std::time::Duration;
 

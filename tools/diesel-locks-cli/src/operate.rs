@@ -28,7 +28,8 @@ pub(crate) fn request_release(conn: &mut AnyConnection, grant: &Grant) -> Result
     conn.request_release(&held)
         .map_err(|error| lost(error, grant))?;
     let (slot, holder) = (slot_of(grant), holder(&held));
-    let text = format!("asked {holder} to release {slot}; it is told at its next renewal");
+    let text =
+        format!("requested the release of {slot} from {holder}, which sees it at its next renewal");
     Ok(report(text, &held))
 }
 

@@ -1,4 +1,4 @@
-//! The guide's chapter "Operate it": its commands print what it shows, but for numbers, times and addresses.
+//! The commands of the guide's chapter "Operate it" print what it shows. Numbers, times and addresses may differ.
 
 use std::sync::mpsc::channel;
 use std::thread;
@@ -83,7 +83,7 @@ fn guide_shows_what_the_commands_print() {
             let (arguments, expected) = (here(arguments), masked(&here(output)));
             let mut printed = String::new();
             match program {
-                // A session ends a moment after it was told to.
+                // `pg_terminate_backend` returns before the session has ended.
                 "diesel-locks" if arguments.starts_with("list ") => wait_until(command, || {
                     printed = cli.text(&arguments.split(' ').collect::<Vec<_>>());
                     masked(&printed) == expected
@@ -97,7 +97,7 @@ fn guide_shows_what_the_commands_print() {
                         .expect(query);
                     printed.push(if is_so { 't' } else { 'f' });
                 }
-                // It asks a service.
+                // It needs a running service.
                 "curl" => continue,
                 _ => panic!("{command}"),
             }

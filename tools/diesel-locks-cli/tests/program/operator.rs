@@ -71,7 +71,7 @@ fn requested_release_ends_a_command(url: &str) {
     assert!(error.contains("has the fence"), "{error}");
     let text = cli.text(&["request-release", "jobs", "1", "--fence", &fence]);
     assert!(
-        text.starts_with("asked ") && text.contains(" to release slot 1 of jobs"),
+        text.starts_with("requested the release of slot 1 of jobs from "),
         "{text}"
     );
     let (code, messages) = run.ended();
