@@ -178,18 +178,20 @@ fn failed_statement_is_no_interruption() {
     let ran = diesel_locks::run_migrations(&mut conn, add()).expect("it exists now");
     assert_eq!(ran, ["1"]);
 
-    // Not one that may have changed something. MariaDB has dropped one of the tables, the procedure has created one. MySQL knows no
-    // `CREATE OR REPLACE TABLE`.
+    // Not one that may have changed something: MariaDB has dropped one of the tables, the procedure has created one.
     let procedure = "CREATE PROCEDURE fails() BEGIN CREATE TABLE half (a INTEGER); INSERT INTO missing VALUES (1); END";
     conn.batch_execute(procedure).expect("created");
-    for (name, sql) in [
+    let mut halves = vec![
         ("2_drop", "DROP TABLE absent, missing"),
         ("3_call", "CALL fails()"),
-        (
+    ];
+    if Mysql::number(&mut conn, "VERSION() LIKE '%MariaDB%'") == 1 {
+        halves.push((
             "4_replace",
             "CREATE OR REPLACE TABLE half SELECT * FROM missing",
-        ),
-    ] {
+        ));
+    }
+    for (name, sql) in halves {
         let step = || Steps(vec![Step(name, sql, true)]);
         let error = diesel_locks::run_migrations(&mut conn, step()).expect_err("no such table");
         assert!(matches!(error, Error::Migration(_)), "{error:?}");
