@@ -54,7 +54,7 @@ statement! {
     /// as [`LockFree`].
     Claim<'a> { new: NewLease<'a>, is_open: bool } -> Integer, by text,
     |self| {
-        {JOIN_UNLESS_TABLE_LOCKED}; "UPDATE "; {ANY_JOIN_HINT}; "(SELECT name, number FROM diesel_locks_slots WHERE number IN (",
+        {JOIN_UNLESS_TABLE_LOCKED}; "UPDATE "; {ANY_JOIN_HINT}; "(SELECT name, number FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE number IN (",
         Integer = &self.new.lease.grant.number;
         {if self.is_open { ", 0)" } else { ")" }}; [&self.new];
         " LIMIT 1 FOR UPDATE SKIP LOCKED) AS free STRAIGHT_JOIN diesel_locks_slots AS slot FORCE INDEX (PRIMARY) \

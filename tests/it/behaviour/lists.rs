@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use diesel_locks::limits::MAX_LISTED;
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, InspectExt, ListOptions, SemaphoreInfo};
@@ -11,6 +13,8 @@ use super::sequences::in_own_transaction;
 use super::slots::{acquire, one_hour, slots_of};
 use crate::support::Backend;
 use crate::support::threads::{LONG, begin, result_of, roll_back, spawn};
+
+const COMMANDS: &str = include_str!("../../../docs/command.md");
 
 /// Names in the order of their bytes, which no server's collation has, and which a pattern of LIKE would confuse.
 const NAMES: [&str; 12] = [
@@ -52,6 +56,74 @@ pub(crate) fn empty_database_lists_nothing<B: Backend>() {
     assert_eq!(conn.semaphores(&all).expect("rows"), []);
     assert_eq!(conn.held_slots(&all).expect("rows"), []);
     assert_eq!(conn.sequences(&all).expect("rows"), []);
+}
+
+/// The statements of the document, on a database whose session has another time zone.
+pub(crate) fn documented_statements_show_and_release_a_slot<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let (engine, time_zone) = match B::ENGINE {
+        "postgres" => ("-- PostgreSQL", "SET TimeZone = 'Asia/Kolkata'"),
+        "mysql" => ("-- MySQL", "SET time_zone = '+05:30'"),
+        _ => ("-- SQLite", ""),
+    };
+    let blocks = COMMANDS.split("```sql\n").skip(1);
+    let blocks = blocks.map(|block| block.split_once(";\n```").expect("an end").0);
+    let blocks: Vec<_> = blocks.collect();
+    let lists = |block: &&&str| block.starts_with(engine);
+    let (_, list) = blocks
+        .iter()
+        .find(lists)
+        .expect(engine)
+        .split_once('\n')
+        .expect("a statement");
+    let release = blocks.last().expect("the statement that releases");
+
+    let semaphore = Semaphore::new("collate-logs", 2);
+    let lease = one_hour().holder("web-2/4711");
+    let slots: Vec<_> = (0..2)
+        .map(|_| conn.try_acquire_slot(&semaphore, &lease))
+        .collect();
+    let released = slots.into_iter().flatten().flatten();
+    let released = released
+        .max_by_key(diesel_locks::Slot::number)
+        .expect("two are free");
+    conn.release_slot(released).expect("ours");
+    let held = conn.held_slots(&ListOptions::new()).expect("rows");
+    let [held] = &held[..] else {
+        panic!("{held:?}");
+    };
+    let seconds = |at: DateTime<Utc>| at.format("%Y-%m-%d %H:%M:%S").to_string();
+    let within = |column: &str, at: DateTime<Utc>| {
+        let next = at + Duration::from_secs(1);
+        format!(
+            "{column} >= '{}' AND {column} < '{}'",
+            seconds(at),
+            seconds(next)
+        )
+    };
+    B::sql(&mut conn, time_zone);
+    let all = format!("SELECT COUNT(*) FROM ({list}) AS shown");
+    assert_eq!(B::number(&mut conn, &all), 1);
+    let this = format!(
+        "{all} WHERE name = 'collate-logs' AND number = {} AND holder = 'web-2/4711' AND fence = {} AND data IS NULL AND {} AND {}",
+        held.number,
+        held.fence,
+        within("acquired_at", held.acquired_at),
+        within("expires_at", held.expires_at)
+    );
+    assert_eq!(B::number(&mut conn, &this), 1, "{this}");
+
+    // Not with the fence of another grant.
+    B::sql(&mut conn, release);
+    assert_eq!(B::number(&mut conn, &all), 1);
+    let (rest, _) = release.rsplit_once(' ').expect("a fence");
+    let this = format!("{rest} {}", held.fence);
+    let this = this.replace("number = 1", &format!("number = {}", held.number));
+    B::sql(&mut conn, &this);
+    assert_eq!(B::number(&mut conn, &all), 0);
+    acquire::<B>(&mut conn, &semaphore);
+    acquire::<B>(&mut conn, &semaphore);
 }
 
 pub(crate) fn semaphores_are_listed_with_their_holders<B: Backend>() {

@@ -10,6 +10,7 @@ use diesel_locks::{Error, IsolationLevel};
 use crate::behaviour::slots::{HOUR, acquire};
 use crate::support::Backend;
 use crate::support::mysql::Mysql;
+use crate::support::threads::begin;
 
 type Attempt = fn(&mut MysqlConnection, &Semaphore) -> Result<bool, Error>;
 
@@ -56,4 +57,29 @@ fn slots_that_another_session_was_granted_are_not_locked() {
         })
         .expect("commit");
     }
+}
+
+/// A lease in an open transaction locks the row of its slot, and not the entries of another index, which the optimizer prefers.
+#[test]
+fn lease_in_an_open_transaction_locks_one_slot() {
+    let database = Mysql::new();
+    let three = Semaphore::new("three", 3);
+    let [mut holder, mut second, mut third] = [(); 3].map(|()| database.connect());
+    let mut slots = [(); 3].map(|()| acquire::<Mysql>(&mut holder, &three));
+    slots.sort_by_key(diesel_locks::Slot::number);
+    let [first, _, last] = slots;
+    for conn in [&mut second, &mut third] {
+        Mysql::sql(
+            conn,
+            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+        );
+        begin(conn);
+    }
+    holder.release_slot(first).expect("ours");
+    let held = third.try_with_slot(&three, |_| Ok::<_, Error>(()));
+    held.expect("an answer").expect("the first one");
+    holder.release_slot(last).expect("ours");
+    let last = acquire::<Mysql>(&mut second, &three);
+    let first = acquire::<Mysql>(&mut third, &three);
+    assert_eq!([first.number(), last.number()], [1, 3]);
 }

@@ -60,6 +60,7 @@ macro_rules! core_tests {
                 sql_injection_in_ids_has_no_effect,
             },
             lists::{
+                documented_statements_show_and_release_a_slot,
                 empty_database_lists_nothing,
                 semaphores_are_filtered_by_bytes,
                 lists_do_not_wait_for_transactions,

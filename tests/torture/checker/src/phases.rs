@@ -1,10 +1,10 @@
 //! Throughput while nothing fails and during each kind of fault, and how long faults kept others waiting.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::Serialize;
-use torture_history::{Fault, FaultKind, Moment, Task};
+use torture_history::{Client, Fault, FaultKind, Moment, Task};
 
 use crate::intervals::Intervals;
 use crate::operation::Operation;
@@ -31,7 +31,7 @@ pub struct Times {
 }
 
 /// How long faults kept workers waiting that were not their target.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Waits {
     /// How many faults.
     pub faults: u64,
@@ -40,6 +40,8 @@ pub struct Waits {
     pub operations: Times,
     /// The longest time in which a worker completed nothing, and which overlapped a fault.
     pub idle: Times,
+    /// The longest time in which no worker completed anything by this client, and which overlapped a fault of a server.
+    pub idle_clients: BTreeMap<&'static str, Times>,
     /// What was done meanwhile.
     #[serde(flatten)]
     pub phase: Phase,
@@ -74,7 +76,8 @@ impl Phases {
         let calm = calm.saturating_sub(any.within(run.from, run.until));
         let calm = phase(run, calm, |at| !any.overlaps(at, at));
         let wait_times = WaitTimes::of(run);
-        let idle_times = IdleTimes::of(run);
+        let idle_workers = IdleTimes::of(run, |operation| operation.worker);
+        let idle_clients = IdleTimes::of(run, |operation| operation.client);
         let mut faults = BTreeMap::new();
         for kind in FaultKind::ALL {
             let of_kind: Vec<_> = run
@@ -92,7 +95,10 @@ impl Phases {
             let waits = Waits {
                 faults: u64::try_from(of_kind.len()).unwrap_or(u64::MAX),
                 operations: Times::of(all.clone().map(|fault| wait_times.longest(fault))),
-                idle: Times::of(all.map(|fault| idle_times.longest(fault))),
+                idle: Times::of(all.map(|fault| {
+                    idle_workers.longest(fault, |worker| fault.worker != Some(worker))
+                })),
+                idle_clients: idle_clients.by_client(&of_kind),
                 phase: phase(run, time, |at| intervals.overlaps(at, at)),
             };
             faults.insert(kind, waits);
@@ -180,32 +186,50 @@ impl<'r, 'a> WaitTimes<'r, 'a> {
     }
 }
 
-/// Times in which a worker completed nothing: whose, from when, until when.
-struct IdleTimes(Vec<(u32, Moment, Moment)>);
+/// Times in which a worker, or a client, completed nothing: whose, from when, until when.
+struct IdleTimes<K>(Vec<(K, Moment, Moment)>);
 
-impl IdleTimes {
-    fn of(run: &Run<'_>) -> Self {
-        let mut ends: BTreeMap<u32, Vec<Moment>> = BTreeMap::new();
+impl<K: Copy + Ord> IdleTimes<K> {
+    fn of(run: &Run<'_>, whose: impl Fn(&Operation<'_>) -> K) -> Self {
+        let mut ends: BTreeMap<K, Vec<Moment>> = BTreeMap::new();
         for operation in &run.operations {
-            let ends = ends.entry(operation.worker).or_default();
+            let ends = ends.entry(whose(operation)).or_default();
             ends.extend(operation.done().map(|end| end.at));
         }
         let mut idle = Vec::new();
-        for (worker, mut ends) in ends {
+        for (whose, mut ends) in ends {
             ends.extend([run.from, run.until]);
             ends.sort_unstable();
-            idle.extend(ends.windows(2).map(|pair| (worker, pair[0], pair[1])));
+            idle.extend(ends.windows(2).map(|pair| (whose, pair[0], pair[1])));
         }
         Self(idle)
     }
 
-    /// The longest one of another worker that overlaps the fault.
-    fn longest(&self, fault: &Fault) -> Duration {
-        let others = self.0.iter().filter(|idle| fault.worker != Some(idle.0));
-        others
+    /// The longest one of these that overlaps the fault.
+    fn longest(&self, fault: &Fault, of: impl Fn(K) -> bool) -> Duration {
+        let those = self.0.iter().filter(|idle| of(idle.0));
+        those
             .filter(|(_, from, until)| *from <= fault.until && *until >= fault.from)
             .map(|(_, from, until)| until.since(*from))
             .max()
             .unwrap_or_default()
+    }
+}
+
+impl IdleTimes<Client> {
+    fn by_client(&self, faults: &[&Fault]) -> BTreeMap<&'static str, Times> {
+        let of_server = |fault: &&&Fault| fault.worker.is_none();
+        if !faults.iter().any(|fault| of_server(&fault)) {
+            return BTreeMap::new();
+        }
+        let times = |client| {
+            let faults = faults.iter().filter(of_server);
+            Times::of(faults.map(|fault| self.longest(fault, |of| of == client)))
+        };
+        let clients: BTreeSet<Client> = self.0.iter().map(|idle| idle.0).collect();
+        let clients = clients.into_iter();
+        clients
+            .map(|client| (client.name(), times(client)))
+            .collect()
     }
 }

@@ -72,6 +72,18 @@ fn write_phases(f: &mut Formatter<'_>, phases: &Phases) -> Result {
             times(waits.idle)
         )?;
     }
+    let servers = phases.faults.iter();
+    for (kind, waits) in servers.filter(|(_, waits)| !waits.idle_clients.is_empty()) {
+        let clients = waits.idle_clients.iter();
+        let clients = clients.map(|(client, idle)| format!("{client}{}", times(*idle)));
+        let clients: Vec<_> = clients.collect();
+        writeln!(
+            f,
+            "nothing completed, {}: {}",
+            kind.name(),
+            clients.join("; ")
+        )?;
+    }
     let (longest_ms, longest) = (phases.longest_ms, &phases.longest);
     writeln!(f, "longest operation: {longest_ms:.1} ms, {longest}")
 }
