@@ -192,8 +192,9 @@ pair! {
         ///
         /// # Errors
         ///
-        /// [`Error::SlotLost`] if the slot was released, or granted to another holder, whose lease this call does not change. After
-        /// any [other error](crate::Error#errors-by-method) the previous lease is unchanged; after a lost connection it may have
+        /// [`Error::SlotLost`] if the slot was released, or granted to another holder, whose lease this call does not change. In an
+        /// open transaction on MySQL and MariaDB roll it back: at REPEATABLE READ the slot's row stays locked until then, so that the
+        /// other holder can't renew it; so does the row after [`release_slot`](Self::release_slot). After any [other error](crate::Error#errors-by-method) the previous lease is unchanged; after a lost connection it may have
         /// been renewed.
         #[doc(alias("refresh", "extend", "heartbeat", "keepalive", "keep_alive"))]
         fn renew_slot(slot: &mut Slot, duration: Duration) -> Result<LeaseState, Error> {

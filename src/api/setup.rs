@@ -126,7 +126,7 @@ pub fn migrate_async<C: AsEngine<true>>(
 ///
 /// MySQL and MariaDB commit at each `CREATE TABLE`, `ALTER TABLE` and the like. If the process ends after the first such
 /// statement has begun, or one of several statements fails, each call returns [`Error::InterruptedMigration`] until the migration
-/// is completed or undone by hand. A migration of a single statement that fails is run again by the next call.
+/// is completed or undone by hand. A migration of a single `ALTER` or `CREATE` that fails is run again by the next call.
 ///
 /// With `run_in_transaction = false` the migration is run again after an interruption. Write it so that it can run twice (`IF NOT
 /// EXISTS`). On PostgreSQL an index that it names and that is not valid is dropped first, as `CREATE INDEX CONCURRENTLY` leaves one:

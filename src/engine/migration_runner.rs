@@ -411,10 +411,11 @@ impl SqlMigration {
         let [sql] = &*self.batches else {
             return false;
         };
-        let mut lines = sql.lines().map(str::trim_start);
-        let first = lines.find(|line| !line.is_empty() && !line.starts_with("--"));
-        let first = first.unwrap_or_default().to_ascii_uppercase();
-        let words: Vec<&str> = first.split_whitespace().take(2).collect();
+        let lines = sql.lines().map(str::trim_start);
+        let lines = lines.skip_while(|line| line.is_empty() || line.starts_with("--"));
+        let words = lines.flat_map(str::split_whitespace).take(2);
+        let words: Vec<_> = words.map(str::to_ascii_uppercase).collect();
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
         let is_atomic = matches!(*words, ["ALTER" | "CREATE", ..]) && words.last() != Some(&"OR");
         let is_one = !sql.trim_end().trim_end_matches(';').contains(';');
         DB::COMMITS_DDL && is_one && is_atomic

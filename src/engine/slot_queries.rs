@@ -302,7 +302,7 @@ where
     [u8]: ToSql<Binary, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push!(out; "UPDATE diesel_locks_slots"; [&self.change]; [&self.key]);
+        push!(out; "UPDATE diesel_locks_slots"; {DB::BY_PRIMARY_KEY}; [&self.change]; [&self.key]);
         if self.expiry == Expiry::Unexpired {
             push!(out; " AND expires_us > "; {DB::NOW});
         }

@@ -71,7 +71,7 @@ statement! {
 
     /// Changes the slot as little as possible, if its token matches.
     StreamPin<'a> { key: Key<'a> } -> Integer,
-    |self| { "UPDATE diesel_locks_slots SET expires_us = expires_us + 1"; [&self.key] }
+    |self| { "UPDATE diesel_locks_slots FORCE INDEX (PRIMARY) SET expires_us = expires_us + 1"; [&self.key] }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -102,6 +102,10 @@ fn literals<'a>(ids: impl IntoIterator<Item = &'a ObjectId>) -> String {
     ids.join(", ")
 }
 
+/// As [`sql::WITH_ID`](crate::engine::mysql::sql::WITH_ID), with the privileges that a lock needs.
+const WITH_ID: &str =
+    "/*M!100100 IFNULL((SELECT 0 FROM diesel_locks_objects WHERE id = x'00' FOR UPDATE), 0) + */ ";
+
 /// Fails if another transaction holds one of the rows, uncommitted ones included. Locks nothing: at READ COMMITTED InnoDB releases
 /// at once what a statement has locked anew and its condition then excludes, and `kept` is never larger than 2. What the
 /// transaction held before stays locked. Not cached: the number of ids varies.
@@ -124,7 +128,8 @@ impl QueryFragment<Mysql> for Probe<'_> {
         out.unsafe_to_cache_prepared();
         // Not by the optimizer's choice, which may be to read, and lock, the whole table.
         push!(out;
-            "SELECT "; {LIMIT_HINT}; "COUNT(*) FROM diesel_locks_objects FORCE INDEX (PRIMARY) WHERE kept > 2 AND id IN (";
+            "SELECT "; {LIMIT_HINT}; {if self.shared { WITH_ID } else { "" }};
+            "COUNT(*) FROM diesel_locks_objects FORCE INDEX (PRIMARY) WHERE kept > 2 AND id IN (";
         );
         for id in self.ids {
             push!(out; "", Binary = id.as_str().as_bytes(); ", ");

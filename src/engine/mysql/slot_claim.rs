@@ -65,7 +65,7 @@ statement! {
     /// the row locked. Not for an open transaction, which some servers then roll back (`innodb_rollback_on_timeout`).
     ClaimNowait<'a> { new: NewLease<'a> } -> Integer,
     |self| {
-        "SET STATEMENT lock_wait_timeout = 0, innodb_lock_wait_timeout = 0 FOR UPDATE diesel_locks_slots";
+        "SET STATEMENT lock_wait_timeout = 0, innodb_lock_wait_timeout = 0 FOR UPDATE diesel_locks_slots FORCE INDEX (PRIMARY)";
         [&self.new.lease]; " WHERE number = ", Integer = &self.new.lease.grant.number;
         [&self.new];
     }

@@ -13,7 +13,7 @@ use crate::engine::mysql::MysqlEngine;
 use crate::engine::mysql::execute::{MysqlError, unless_ended};
 use crate::engine::mysql::sql::{
     AS_AN_UPDATE, AS_AN_UPDATE_ON_MYSQL, COMMITTED_AT_ONCE, EVERY_ROW, LIMIT_HINT, LONG_LIMIT_HINT,
-    UNLESS_TABLE_LOCKED, WRITER_UNKNOWN,
+    UNLESS_TABLE_LOCKED, WITH_ID, WRITER_UNKNOWN,
 };
 use crate::engine::slots::{AttemptContext, AttemptOutcome, classify_refusal, lowest_grantable};
 use crate::error::classify::ErrorClass;
@@ -143,7 +143,7 @@ statement! {
     /// The slots that are free and not locked. Raw, because MariaDB has no FOR SHARE.
     FreeAndUnlocked<'a> { name: &'a [u8] } -> Integer,
     |self| {
-        {UNLESS_TABLE_LOCKED}; "SELECT "; {LONG_LIMIT_HINT};
+        {UNLESS_TABLE_LOCKED}; "SELECT "; {LONG_LIMIT_HINT}; {WITH_ID};
         "number FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
         " AND expires_us <= "; {Mysql::NOW};
         {EVERY_ROW}; " /*!80000 FOR SHARE *//*M!100100 LOCK IN SHARE MODE */ SKIP LOCKED";

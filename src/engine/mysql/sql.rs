@@ -160,6 +160,10 @@ pub(crate) const AS_AN_UPDATE: &str =
 pub(crate) const AS_AN_UPDATE_ON_MYSQL: &str =
     "/*!80000 IFNULL((SELECT 0 FROM diesel_locks_slots WHERE FALSE FOR UPDATE), 0) + */ ";
 
+/// An expression that is 0. On MariaDB the transaction gets an id by it, before the statement locks rows: a transaction without an id
+/// keeps rows locked in shared mode that the condition excludes, if none has changed them since the table was rebuilt.
+pub(crate) const WITH_ID: &str = "/*M!100100 IFNULL((SELECT 0 FROM diesel_locks_slots WHERE name = x'00' AND number = 0 FOR UPDATE), 0) + */ ";
+
 statement! {
     Mysql;
     /// Limits the time of statements, which is the only time-out below a second. The hint MAX_EXECUTION_TIME and SET

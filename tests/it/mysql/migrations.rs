@@ -188,7 +188,7 @@ fn failed_statement_is_no_interruption() {
     if Mysql::number(&mut conn, "VERSION() LIKE '%MariaDB%'") == 1 {
         halves.push((
             "4_replace",
-            "CREATE OR REPLACE TABLE half SELECT * FROM missing",
+            "CREATE\n OR REPLACE TABLE half SELECT * FROM missing",
         ));
     }
     for (name, sql) in halves {

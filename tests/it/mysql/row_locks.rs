@@ -1,5 +1,6 @@
 //! Which rows a transaction leaves locked.
 
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use diesel::connection::InstrumentationEvent;
@@ -10,7 +11,7 @@ use diesel_locks::{Error, IsolationLevel};
 use crate::behaviour::slots::{HOUR, acquire};
 use crate::support::Backend;
 use crate::support::mysql::Mysql;
-use crate::support::threads::begin;
+use crate::support::threads::{Holder, begin};
 
 type Attempt = fn(&mut MysqlConnection, &Semaphore) -> Result<bool, Error>;
 
@@ -82,4 +83,62 @@ fn lease_in_an_open_transaction_locks_one_slot() {
     let last = acquire::<Mysql>(&mut second, &three);
     let first = acquire::<Mysql>(&mut third, &three);
     assert_eq!([first.number(), last.number()], [1, 3]);
+}
+
+const READ_COMMITTED: TransactionOptions =
+    TransactionOptions::new().isolation(IsolationLevel::ReadCommitted);
+
+/// A request for shared locks that is refused locks none of them, also after their table was rebuilt.
+#[test]
+fn refused_shared_locks_in_an_open_transaction_lock_none() {
+    let database = Arc::new(Mysql::new());
+    let mut conn = database.connect();
+    let both = || [LockRequest::shared("a"), LockRequest::shared("b")];
+    let made = conn.with_object_lock(both(), |_| Ok::<_, Error>(()));
+    made.expect("free");
+    Mysql::sql(&mut conn, "OPTIMIZE TABLE diesel_locks_objects");
+    let holder = Holder::acquire(&database, LockRequest::new("b"));
+    conn.run_transaction(READ_COMMITTED, |conn| {
+        assert!(!conn.try_lock_object(both())?.is_acquired());
+        assert!(database.is_free("a"));
+        Ok::<_, Error>(())
+    })
+    .expect("commit");
+    holder.release();
+}
+
+/// A request after the number of permits was lowered locks no slots of others, also after their table was rebuilt.
+#[test]
+fn request_after_lowering_locks_no_slot_of_others() {
+    let database = Mysql::new();
+    let mut conn = database.connect();
+    let mut other = database.connect();
+    let mut first = acquire::<Mysql>(&mut other, &Semaphore::new("three", 3));
+    Mysql::sql(&mut conn, "OPTIMIZE TABLE diesel_locks_slots");
+    Mysql::sql(&mut other, "SET SESSION innodb_lock_wait_timeout = 1");
+    conn.run_transaction(READ_COMMITTED, |conn| {
+        let lowered = Semaphore::new("three", 2);
+        let second = conn.try_acquire_slot(&lowered, LeaseOptions::new(HOUR))?;
+        second.expect("one of two is free");
+        other.renew_slot(&mut first, HOUR).expect("not locked");
+        Ok::<_, Error>(())
+    })
+    .expect("commit");
+}
+
+/// A release locks the row of its slot, and no gap between the entries of another index, which the optimizer may prefer: at REPEATABLE
+/// READ no other session could create the slots of a semaphore there.
+#[test]
+fn release_in_an_open_transaction_locks_no_gap() {
+    let database = Mysql::new();
+    let [mut conn, mut other] = [(); 2].map(|()| database.connect());
+    let slot = acquire::<Mysql>(&mut conn, &Semaphore::new("t", 1));
+    let others = [("u", 1), ("v", 1), ("big", 900)];
+    let others = others.map(|(name, permits)| Semaphore::new(name, permits));
+    conn.register_semaphores(&others).expect("register");
+    Mysql::sql(&mut conn, "ANALYZE TABLE diesel_locks_slots");
+    Mysql::sql(&mut other, "SET SESSION innodb_lock_wait_timeout = 1");
+    begin(&mut conn);
+    conn.release_slot(slot).expect("ours");
+    let _created = acquire::<Mysql>(&mut other, &Semaphore::new("tt", 1));
 }
