@@ -6,6 +6,8 @@ pub mod closures;
 pub(crate) mod events;
 #[cfg(feature = "testing")]
 pub(crate) mod failures;
+#[cfg_attr(not(feature = "metrics"), path = "acts/no_metrics.rs")]
+pub(crate) mod metrics;
 pub(crate) mod object_lock;
 pub(crate) mod retries;
 pub(crate) mod several;

@@ -133,6 +133,8 @@
 //!   need no client library of the database. All three need a runtime of tokio with `enable_all`.
 //! - `bb8`, `deadpool`: diesel-async's pools; the types of `r2d2`, `Async`, `AsyncPool`, `Error::AsyncPool`, `Error::Stopped`.
 //! - `cron`: `TimerJob::cron`, `Error::InvalidSchedule`; with one of the pools.
+//! - `metrics`: [metrics](https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md#metrics) on the facade of the crate
+//!   `metrics`; `describe_metrics`.
 //! - `testing`: the module `testing`, for the application's tests.
 //!
 //! [With diesel-async]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/async.md
@@ -196,6 +198,8 @@ pub mod prelude {
 
 #[cfg(feature = "_async")]
 pub use crate::acts::closures;
+#[cfg(feature = "metrics")]
+pub use crate::acts::metrics::describe_metrics;
 #[cfg(feature = "testing")]
 pub use crate::api::testing;
 pub use crate::api::{migrations, operation};

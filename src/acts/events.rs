@@ -1,7 +1,9 @@
-//! Events for `tracing`: those of the page `operation::events` of the documentation.
+//! Events for `tracing`: those of the page `operation::events` of the documentation. What they tell is counted too, by the feature
+//! `metrics`.
 
 use std::time::{Duration, Instant};
 
+use crate::acts::metrics;
 use crate::values::lock_request::{LockOutcome, Request};
 use crate::values::retry_policy::RetryReason;
 use crate::{Error, Semaphore};
@@ -10,112 +12,155 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-pub(crate) fn record_locks(request: &Request, outcome: Result<LockOutcome, &Error>) {
+/// How a request has ended.
+fn outcome_of<T>(ended: &Result<T, &Error>) -> &'static str {
+    match ended {
+        Ok(_) => "granted",
+        Err(Error::Unavailable { .. }) => "refused",
+        #[cfg(feature = "_pool")]
+        Err(Error::Stopped { .. }) => "stopped",
+        Err(error) if error.is_timeout() => "timed_out",
+        Err(_) => "failed",
+    }
+}
+
+pub(crate) fn record_locks(request: &Request, ended: Result<LockOutcome, &Error>) {
     let waited = request.elapsed();
+    let outcome = match ended {
+        Ok(LockOutcome::Unavailable) => "refused",
+        ended => outcome_of(&ended),
+    };
+    metrics::count_request(None, outcome, waited);
     match outcome {
-        Ok(LockOutcome::Acquired) => tracing::debug!(
+        "granted" => tracing::debug!(
             target: "diesel_locks::object_lock",
-            outcome = "granted",
+            outcome,
             ids = %request.event_ids(),
             ?waited,
             waited_us = micros(waited),
             "object lock acquired"
         ),
-        Ok(LockOutcome::Unavailable) | Err(Error::Unavailable { .. }) => tracing::debug!(
+        "refused" => tracing::debug!(
             target: "diesel_locks::object_lock",
-            outcome = "refused",
+            outcome,
             ids = %request.event_ids(),
             "object lock not acquired: already held"
         ),
-        #[cfg(feature = "_pool")]
-        Err(Error::Stopped { .. }) => tracing::debug!(
+        "stopped" => tracing::debug!(
             target: "diesel_locks::object_lock",
-            outcome = "stopped",
+            outcome,
             ids = %request.event_ids(),
             ?waited,
             waited_us = micros(waited),
             "wait for an object lock stopped"
         ),
-        Err(error) if error.is_timeout() => tracing::warn!(
+        "timed_out" => tracing::warn!(
             target: "diesel_locks::object_lock",
-            outcome = "timed_out",
+            outcome,
             ids = %request.event_ids(),
             ?waited,
             waited_us = micros(waited),
             "object lock timed out"
         ),
-        Err(error) => tracing::warn!(
+        _ => tracing::warn!(
             target: "diesel_locks::object_lock",
-            outcome = "failed",
+            outcome,
             ids = %request.event_ids(),
-            %error,
+            error = ended.err().map(tracing::field::display),
             "object lock failed"
         ),
     }
 }
 
-pub(crate) fn record_locks_released(request: &Request, held: Duration) {
-    tracing::debug!(
-        target: "diesel_locks::object_lock",
-        outcome = "released",
-        ids = %request.event_ids(),
-        ?held,
-        held_us = micros(held),
-        "object lock released"
-    );
+/// Object locks are held from now on. The caller calls the result after the end of their transaction.
+pub(crate) fn locks_held(request: &Request) -> impl FnOnce() {
+    let inside = Inside::new(None);
+    move || {
+        let held = inside.elapsed();
+        metrics::observe_hold(None, held);
+        tracing::debug!(
+            target: "diesel_locks::object_lock",
+            outcome = "released",
+            ids = %request.event_ids(),
+            ?held,
+            held_us = micros(held),
+            "object lock released"
+        );
+    }
+}
+
+/// Object locks, or slots of the semaphore with this name, that are held from now on. Counted until it is dropped.
+pub(crate) struct Inside {
+    since: Instant,
+    _counted: metrics::Counted,
+}
+
+impl Inside {
+    pub(crate) fn new(semaphore: Option<&str>) -> Self {
+        Self {
+            since: Instant::now(),
+            _counted: metrics::inside(semaphore),
+        }
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.since.elapsed()
+    }
 }
 
 /// Records the outcome of a request for a slot: its number if it is leased.
 pub(crate) fn record_slot(
     semaphore: &Semaphore,
     started: Instant,
-    outcome: Result<Option<u32>, &Error>,
+    ended: Result<Option<u32>, &Error>,
 ) {
     let (semaphore, waited) = (semaphore.name(), started.elapsed());
+    let outcome = outcome_of(&ended);
+    metrics::count_request(Some(semaphore), outcome, waited);
     match outcome {
-        Ok(number) => tracing::debug!(
+        "granted" => tracing::debug!(
             target: "diesel_locks::slot",
-            outcome = "granted",
+            outcome,
             semaphore,
-            number,
+            number = ended.ok().flatten(),
             ?waited,
             waited_us = micros(waited),
             "slot acquired"
         ),
-        Err(Error::Unavailable { .. }) => tracing::debug!(
+        "refused" => tracing::debug!(
             target: "diesel_locks::slot",
-            outcome = "refused",
+            outcome,
             semaphore,
             "slot not acquired: all are held"
         ),
-        #[cfg(feature = "_pool")]
-        Err(Error::Stopped { .. }) => tracing::debug!(
+        "stopped" => tracing::debug!(
             target: "diesel_locks::slot",
-            outcome = "stopped",
+            outcome,
             semaphore,
             ?waited,
             waited_us = micros(waited),
             "wait for a slot stopped"
         ),
-        Err(error) if error.is_timeout() => tracing::warn!(
+        "timed_out" => tracing::warn!(
             target: "diesel_locks::slot",
-            outcome = "timed_out",
+            outcome,
             semaphore,
             ?waited,
             waited_us = micros(waited),
             "slot timed out"
         ),
-        Err(error) => tracing::warn!(
+        _ => tracing::warn!(
             target: "diesel_locks::slot",
-            outcome = "failed",
+            outcome,
             semaphore,
-            %error,
+            error = ended.err().map(tracing::field::display),
             "slot failed"
         ),
     }
 }
 
 pub(crate) fn record_slot_released(semaphore: &str, number: Option<u32>, held: Duration) {
+    metrics::observe_hold(Some(semaphore), held);
     tracing::debug!(
         target: "diesel_locks::slot",
         outcome = "released",
@@ -129,6 +174,8 @@ pub(crate) fn record_slot_released(semaphore: &str, number: Option<u32>, held: D
 
 #[cfg(feature = "_pool")]
 pub(crate) fn record_slot_lost(semaphore: &str, number: u32, held: Duration) {
+    metrics::count_lost(semaphore);
+    metrics::observe_hold(Some(semaphore), held);
     tracing::warn!(
         target: "diesel_locks::slot",
         outcome = "lost",
@@ -142,6 +189,7 @@ pub(crate) fn record_slot_lost(semaphore: &str, number: u32, held: Duration) {
 
 #[cfg(feature = "_pool")]
 pub(crate) fn record_slot_stalled(semaphore: &str, number: u32, pause: Duration) {
+    metrics::count_stalled(semaphore);
     tracing::warn!(
         target: "diesel_locks::slot",
         outcome = "stalled",
@@ -152,7 +200,18 @@ pub(crate) fn record_slot_stalled(semaphore: &str, number: u32, pause: Duration)
     );
 }
 
+/// Records a renewal of all slots of a renewer, as many as there are leases: whether all have a full lease again.
+#[cfg(feature = "_pool")]
+pub(crate) fn record_renewal(renewed: &Result<bool, Error>, guards: usize) {
+    let is_renewed = matches!(renewed, Ok(true));
+    metrics::count_renewal(if is_renewed { "renewed" } else { "failed" });
+    if let Err(error) = renewed {
+        tracing::warn!(%error, guards, "slots not renewed; retrying");
+    }
+}
+
 pub(crate) fn record_retry(reason: RetryReason, attempt: u32, pause: Duration) {
+    metrics::count_retry(reason);
     tracing::warn!(
         target: "diesel_locks::transaction",
         outcome = "retried",

@@ -1,15 +1,15 @@
 //! Acquires object locks, also in a transaction for a closure; purges kept rows.
 
 use std::pin::pin;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::acts::cancel_guard::{CancelGuard, unless_dropped};
 use crate::acts::closures::Work;
-use crate::acts::events;
 #[cfg(feature = "testing")]
 use crate::acts::failures;
 use crate::acts::transaction::{self, TransactionFailure, begin_savepoint, outside};
 use crate::acts::waiting::answer_in_time;
+use crate::acts::{events, metrics};
 use crate::engine::ending::roll_back;
 use crate::engine::{Engine, HasEngine};
 use crate::link::depth::{LockedObjects, depth};
@@ -37,6 +37,7 @@ async fn in_time(
     request: &Request,
     begins: bool,
 ) -> Result<LockOutcome, Error> {
+    let _waiting = metrics::waiting(None);
     let depth = depth(engine.status())?;
     let in_process = engine.is_in_process();
     // PostgreSQL locks all objects by one statement.
@@ -89,10 +90,8 @@ where
     if outcome? == LockOutcome::Unavailable {
         return Ok(None);
     }
-    let acquired = Instant::now();
-    let result = transaction::run_begun(conn, Some(request), work, || {
-        events::record_locks_released(request, acquired.elapsed());
-    });
+    let ended = events::locks_held(request);
+    let result = transaction::run_begun(conn, Some(request), work, ended);
     result.await.map(Some)
 }
 

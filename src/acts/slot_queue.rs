@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use crate::acts::cancel_guard::unless_dropped;
-use crate::acts::events::record_slot_released;
+use crate::acts::events::{Inside, record_slot_released};
 use crate::acts::slot::Acquire;
 use crate::acts::slot_attempts::{MAX_RESIZE_WAIT, MIN_RESIZE_WAIT, NO_WAIT, RetryBudget};
 use crate::acts::waiting::{Answer, Attempt, Attempts, Waiting};
@@ -95,7 +95,7 @@ async fn poll(
     let in_transaction = depth::depth(engine.status())? > 0;
     let looks = !in_transaction && !acquire.is_several();
     let mut holders = Holders::new(timing.filter(|_| looks));
-    let mut attempts = Attempts::connected(waiting, place(semaphore));
+    let mut attempts = Attempts::connected(waiting, place(semaphore), Some(semaphore.name()));
     let in_process = engine.is_in_process();
     let max_concurrent = acquire.max_concurrent(semaphore);
     // It finds its target out, and joins: after a refusal if nobody waits, and otherwise at first.
@@ -175,21 +175,21 @@ pub(crate) fn notify_released(semaphore: &str, count: usize, number: Option<u32>
 pub(crate) struct NotifyOnDrop<'a> {
     semaphore: &'a Semaphore,
     /// `None`: the transaction was not used.
-    acquired: Option<Instant>,
+    inside: Option<Inside>,
 }
 
 impl<'a> NotifyOnDrop<'a> {
     pub(crate) fn new(semaphore: &'a Semaphore) -> Self {
         Self {
             semaphore,
-            acquired: Some(Instant::now()),
+            inside: Some(Inside::new(Some(semaphore.name()))),
         }
     }
 
     pub(crate) fn unused(semaphore: &'a Semaphore) -> Self {
         Self {
             semaphore,
-            acquired: None,
+            inside: None,
         }
     }
 }
@@ -197,8 +197,8 @@ impl<'a> NotifyOnDrop<'a> {
 impl Drop for NotifyOnDrop<'_> {
     fn drop(&mut self) {
         let semaphore = self.semaphore.name();
-        if let Some(acquired) = self.acquired {
-            record_slot_released(semaphore, None, acquired.elapsed());
+        if let Some(inside) = self.inside.take() {
+            record_slot_released(semaphore, None, inside.elapsed());
         }
         notify_released(semaphore, 1, None);
     }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 #[cfg(feature = "testing")]
 use crate::acts::failures::is_chosen_timeout;
+use crate::acts::metrics;
 use crate::queue::{Place, Released};
 use crate::rt::stop_token::StopToken;
 use crate::rt::{self, LATEST_ANSWER};
@@ -189,11 +190,21 @@ pub(crate) struct Attempts<'a> {
     /// Whether it has waited. Then it may go on without a connection, until its own limit.
     pub(crate) has_begun: bool,
     cause: Option<Error>,
+    /// For the metrics.
+    semaphore: Option<&'a str>,
+    queued: Option<metrics::Counted>,
 }
 
 impl<'a> Attempts<'a> {
-    pub(crate) fn connected(waiting: &'a Waiting, place: Place) -> Self {
+    /// The attempts to acquire a slot of this semaphore, or object locks.
+    pub(crate) fn connected(
+        waiting: &'a Waiting,
+        place: Place,
+        semaphore: Option<&'a str>,
+    ) -> Self {
         Self {
+            semaphore,
+            queued: None,
             waiting,
             place,
             borrows: false,
@@ -205,17 +216,25 @@ impl<'a> Attempts<'a> {
     }
 
     #[cfg(feature = "_pool")]
-    pub(crate) fn borrowing(waiting: &'a Waiting, mut place: Place) -> Self {
+    pub(crate) fn borrowing(
+        waiting: &'a Waiting,
+        mut place: Place,
+        semaphore: Option<&'a str>,
+    ) -> Self {
         place.ask_by(waiting.ask_by());
         Self {
             borrows: true,
-            ..Self::connected(waiting, place)
+            ..Self::connected(waiting, place, semaphore)
         }
     }
 
     /// Waits for the turn of the next attempt. Fails when the wait is stopped, and, without a connection, when its time is up.
     pub(crate) async fn next(&mut self) -> Result<Attempt, Error> {
         let waiting = self.waiting;
+        if !self.place.may_query_at_once() {
+            let queued = || metrics::queued(self.semaphore);
+            self.queued.get_or_insert_with(queued);
+        }
         let released = self.place.turn(waiting.deadline(), waiting.stop()).await;
         waiting.check_stop()?;
         if self.borrows
@@ -328,7 +347,7 @@ mod tests {
     fn fails(place: Place, limit: Duration, error: impl Fn() -> AsyncPoolError) -> (Error, u32) {
         let waiting =
             Waiting::new(Wait::AtMost(limit), "a slot".to_owned()).expect("a valid limit");
-        let mut attempts = Attempts::borrowing(&waiting, place);
+        let mut attempts = Attempts::borrowing(&waiting, place, None);
         let mut made = 0;
         loop {
             if let Err(error) = block_on(attempts.next()) {

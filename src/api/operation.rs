@@ -152,7 +152,7 @@ pub mod blocking {}
 #[cfg(feature = "_async")]
 pub mod dropped_futures {}
 
-/// The events that this crate records by [`tracing`](https://docs.rs/tracing), for logs and metrics.
+/// The events that this crate records by [`tracing`](https://docs.rs/tracing), for logs.
 ///
 /// A later version of this crate may change messages and levels, but not the targets, outcomes and fields of the table. `waited_us`
 /// and `held_us` are whole microseconds (`u64`); `waited` and `held` are the same durations as texts, and `pause` is a text too.
@@ -177,7 +177,7 @@ pub mod dropped_futures {}
 /// ends, or when the slot was acquired. A lost guard records `lost` and no `released`. Other events, such as renewals that failed,
 /// have targets that begin with `diesel_locks::` too, and no `outcome`.
 ///
-/// `programs/web/src/metrics.rs` in the repository makes metrics for Prometheus of the events.
+/// The feature `metrics` [counts them](https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md#metrics).
 pub mod events {}
 
 #[doc = include_str!("../../docs/privileges.md")]

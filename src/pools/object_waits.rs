@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use crate::acts::cancel_guard::{CancelGuard, unless_dropped};
 use crate::acts::closures::{RepeatedWork, Work};
-use crate::acts::events;
 use crate::acts::object_lock;
 use crate::acts::retries::{self, after_attempt};
 use crate::acts::transaction::{self, commit_or_rollback, roll_back_stopped, run_begun};
 use crate::acts::waiting::{Answer, Attempts, Waiting};
+use crate::acts::{events, metrics};
 use crate::engine::{Engine, HasEngine};
 use crate::error::limits::LONGEST_WAIT;
 use crate::link::activity::{Active, Activity};
@@ -88,12 +88,6 @@ impl ObjectWait {
             shared: Arc::clone(&self.request.shared),
         }
     }
-
-    /// Records the release. The locks are held from now on.
-    fn released(&self) -> impl FnOnce() {
-        let acquired = Instant::now();
-        move || events::record_locks_released(&self.request, acquired.elapsed())
-    }
 }
 
 pub(crate) struct HeldObjects<'a, P: Pool> {
@@ -125,13 +119,14 @@ pub(crate) async fn begin<'a, P: Pool>(
 }
 
 async fn acquire<P: Pool>(shared: &Shared<P>, wait: &ObjectWait) -> Result<Borrowed<P>, Error> {
+    let _waiting = metrics::waiting(None);
     let ObjectWait {
         request,
         waiting,
         ids,
         outermost,
     } = wait;
-    let mut attempts = Attempts::borrowing(waiting, shared.queues.place(queue_of(ids)));
+    let mut attempts = Attempts::borrowing(waiting, shared.queues.place(queue_of(ids)), None);
     attempts.shares = request.exclusive().next().is_none();
     if request.wait != Wait::No {
         let options = Options {
@@ -199,8 +194,9 @@ impl<P: Pool> HeldObjects<'_, P> {
         E: From<Error>,
     {
         self.check_stop().await?;
-        let (ended, locks) = (self.wait.released(), Some(&self.wait.request));
-        commit_or_rollback(&mut *self.conn, locks, work, ended).await
+        let request = &self.wait.request;
+        let ended = events::locks_held(request);
+        commit_or_rollback(&mut *self.conn, Some(request), work, ended).await
     }
 
     /// [`run`](Self::run) as one of the attempts of a transaction.
@@ -215,11 +211,12 @@ impl<P: Pool> HeldObjects<'_, P> {
         E: TransactionError<Via>,
     {
         self.check_stop().await?;
-        let (ended, locks) = (self.wait.released(), Some(&self.wait.request));
+        let request = &self.wait.request;
+        let ended = events::locks_held(request);
         let mut guard = CancelGuard::after_begin(&mut *self.conn)?;
         let conn = &mut *guard;
         let attempt = async move {
-            let ran = run_begun(conn, locks, work, ended).await;
+            let ran = run_begun(conn, Some(request), work, ended).await;
             after_attempt(conn, options, retries, ran).await
         };
         let outcome = caught(attempt).await;
@@ -231,7 +228,7 @@ impl<P: Pool> HeldObjects<'_, P> {
         let stopped = self.wait.waiting.check_stop();
         if stopped.is_err() {
             roll_back_stopped(&mut *self.conn.engine()?).await;
-            self.wait.released()();
+            events::locks_held(&self.wait.request)();
         }
         stopped
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::acts::cancel_guard::discard_if_unusable;
 use crate::acts::closures::Work;
 use crate::acts::events::record_slot;
+use crate::acts::metrics;
 use crate::acts::several::Several;
 use crate::acts::slot::{Acquire, finish_with_slots};
 use crate::acts::slot_attempts::RetryBudget;
@@ -37,6 +38,7 @@ pub(crate) async fn request<P: Pool>(
     pace: Pace,
 ) -> Result<Granted<P>, Error> {
     let started = Instant::now();
+    let _waiting = metrics::waiting(Some(semaphore.name()));
     let is_lease = acquire.as_ref().is_ok_and(Acquire::is_lease);
     let outcome = async {
         let mut acquire = acquire?;
@@ -149,7 +151,7 @@ async fn poll<P: Pool>(
 ) -> Result<Granted<P>, Error> {
     let (wait, timing) = (waiting.wait, acquire.timing(pace));
     let max_concurrent = connections.max_concurrent(acquire.max_concurrent(semaphore));
-    let mut attempts = Attempts::borrowing(waiting, place(semaphore));
+    let mut attempts = Attempts::borrowing(waiting, place(semaphore), Some(semaphore.name()));
     let mut holders = Holders::new(timing.filter(|_| !acquire.is_several()));
     // It joins its queue when the database is known to the pool. Until then it queries first if nobody waits, and otherwise
     // finds the database out.

@@ -7,13 +7,13 @@ use anyhow::Result;
 use axum::http::StatusCode;
 use diesel::r2d2::{ConnectionManager, PooledConnection};
 use diesel_locks::{Error, LockPool, Shutdown, SlotRenewer, StopToken};
+use metrics_exporter_prometheus::PrometheusHandle;
 use program_support::connection::AnyConnection;
 use program_support::database::Database;
 use tokio::sync::{Semaphore, TryAcquireError, watch};
 use tokio::task;
 
 use crate::args::Arguments;
-use crate::metrics::Metrics;
 use crate::problem::Problem;
 use crate::state::Snapshot;
 use crate::store::{self, Connections};
@@ -39,7 +39,7 @@ pub(crate) struct App {
     pub(crate) shutdown: Shutdown,
     /// The requests that use the database, or wait for it.
     places: Arc<Semaphore>,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: PrometheusHandle,
     pub(crate) snapshots: watch::Receiver<Snapshot>,
 }
 
@@ -48,7 +48,7 @@ impl App {
         database: &Database,
         arguments: Arguments,
         instance: String,
-        metrics: Metrics,
+        metrics: PrometheusHandle,
         snapshots: watch::Receiver<Snapshot>,
     ) -> Result<Self> {
         let requests = store::pool(database, arguments.connections, REQUEST_TIMEOUT)?;

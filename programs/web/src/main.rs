@@ -9,12 +9,12 @@ use args::Arguments;
 
 mod app;
 mod args;
-mod metrics;
 mod problem;
 mod routes;
 mod server;
 mod state;
 mod store;
+mod warnings;
 mod xml;
 
 const PROGRAM: Program = program_support::program!();

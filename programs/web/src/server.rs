@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use axum::Router;
 use futures_util::future::select;
+use metrics_exporter_prometheus::PrometheusBuilder;
 use program_support::database::Database;
 use program_support::terminal;
 use tokio::net::TcpListener;
@@ -20,9 +21,16 @@ use tokio::time::{self, Instant};
 
 use crate::app::App;
 use crate::args::Arguments;
-use crate::metrics::Metrics;
 use crate::state::{self, Snapshot};
-use crate::{routes, store};
+use crate::{routes, store, warnings};
+
+/// Buckets of waits and holds, in seconds.
+const BUCKETS: [f64; 13] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0,
+];
+
+/// How often the values of histograms are put into their buckets, also if nobody reads them.
+const UPKEEP: Duration = Duration::from_secs(5);
 
 /// Threads that may block, besides those of requests: releases.
 const MORE_THREADS: usize = 64;
@@ -48,8 +56,10 @@ pub(crate) fn serve(database: &Database, mut arguments: Arguments) -> Result<i32
         format!("{host}-{}", std::process::id())
     });
     store::set_up(database)?;
-    let metrics = Metrics::new()?;
-    metrics.install()?;
+    warnings::install()?;
+    let metrics = PrometheusBuilder::new().set_buckets(&BUCKETS)?;
+    let metrics = metrics.install_recorder()?;
+    diesel_locks::describe_metrics();
     let runtime = Builder::new_multi_thread()
         .enable_all()
         .max_blocking_threads(arguments.max_waiting as usize + MORE_THREADS)
@@ -60,6 +70,13 @@ pub(crate) fn serve(database: &Database, mut arguments: Arguments) -> Result<i32
             .with_context(|| format!("can't listen on {}", arguments.listen))?;
         let address = listener.local_addr()?;
         let (sender, snapshots) = watch::channel(Snapshot::new(&instance, database.engine));
+        let upkeep = metrics.clone();
+        tokio::spawn(async move {
+            loop {
+                time::sleep(UPKEEP).await;
+                upkeep.run_upkeep();
+            }
+        });
         let app = App::new(database, arguments, instance, metrics, snapshots)?;
         let (database, stop) = (database.clone(), app.shutdown.stop_token().clone());
         thread::spawn(move || state::publish(&database, &stop, &sender));

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 use crate::acts::cancel_guard::unless_dropped;
+use crate::acts::events;
 #[cfg(feature = "testing")]
 use crate::acts::failures;
 use crate::engine::HasEngine;
@@ -252,17 +253,14 @@ impl<P: Pool> Shared<P> {
         let timeout = remaining.min(shortest / 6);
         let retry_delay = (shortest / 10).clamp(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
         let renewed = self.renew(number, &leases, timeout).await;
+        events::record_renewal(&renewed, leases.len());
         if self.is_replaced(number) {
             return;
         }
         let pause = match renewed {
             Ok(true) => shortest / 3,
             // Another session had a row locked, or there was no answer.
-            Ok(false) => retry_delay,
-            Err(error) => {
-                tracing::warn!(%error, guards = leases.len(), "slots not renewed; retrying");
-                retry_delay
-            }
+            Ok(false) | Err(_) => retry_delay,
         };
         // Guards that were added meanwhile may be due earlier.
         let mut inner = self.lock();

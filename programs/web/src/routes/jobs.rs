@@ -7,7 +7,6 @@ use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use diesel_locks::{LeaseOptions, Semaphore, SlotGuard, StopToken};
-use prometheus::IntGauge;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::{task, time};
@@ -65,14 +64,8 @@ pub(super) async fn start(
                 "slot": guard.slot().number(),
                 "fence": guard.fence().to_string(),
             });
-            let (shutdown, running) = (app.shutdown.stop_token().clone(), app.metrics.jobs.clone());
-            running.inc();
-            tokio::spawn(run(
-                guard,
-                Duration::from_secs_f64(seconds),
-                shutdown,
-                running,
-            ));
+            let shutdown = app.shutdown.stop_token().clone();
+            tokio::spawn(run(guard, Duration::from_secs_f64(seconds), shutdown));
             Ok(answer)
         })
         .await?;
@@ -80,14 +73,13 @@ pub(super) async fn start(
 }
 
 /// Runs a job for this time. It ends early when it has lost its slot, and when the process is to end.
-async fn run(guard: SlotGuard, duration: Duration, shutdown: StopToken, running: IntGauge) {
+async fn run(guard: SlotGuard, duration: Duration, shutdown: StopToken) {
     let end = Instant::now() + duration;
     while guard.is_held() && !shutdown.is_stopped() && Instant::now() < end {
         time::sleep(STEP).await;
     }
     // A release blocks. One that fails is repeated by the renewer until the lease ends.
     let released = task::spawn_blocking(move || guard.release()).await;
-    running.dec();
     if let Ok(Err(error)) = released {
         crate::log(&format!("a slot was not released by its job: {error}"));
     }

@@ -65,5 +65,5 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
         header::CONTENT_TYPE,
         "text/plain; version=0.0.4; charset=utf-8",
     )];
-    (kind, app.metrics.text(app.locks.waiting()))
+    (kind, app.metrics.render())
 }

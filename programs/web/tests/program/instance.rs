@@ -57,7 +57,7 @@ impl Instance {
 
     /// Waits until so many requests wait.
     pub(crate) fn await_waiting(&self, requests: u64) {
-        let line = format!("web_waiting_requests {requests}");
+        let line = format!(r#"diesel_locks_waiting_requests{{kind="object_lock"}} {requests}"#);
         wait_until(&line, || {
             let metrics = get(self.address, "/metrics").body;
             metrics.lines().any(|told| told == line)

@@ -130,12 +130,12 @@ fn metrics_and_events_tell_what_happens(url: &str) {
     assert_eq!(post(instance.address, "/jobs/a").status, 429);
     let metrics = get(instance.address, "/metrics").body;
     for line in [
-        r#"diesel_locks_outcomes_total{kind="object_lock",outcome="granted"} 2"#,
+        r#"diesel_locks_requests_total{kind="object_lock",outcome="granted"} 2"#,
         r#"diesel_locks_wait_seconds_count{kind="object_lock"} 2"#,
         r#"diesel_locks_hold_seconds_count{kind="object_lock"} 2"#,
-        r#"diesel_locks_outcomes_total{kind="slot",outcome="granted"} 1"#,
-        r#"diesel_locks_outcomes_total{kind="slot",outcome="refused"} 1"#,
-        "web_running_jobs 1",
+        r#"diesel_locks_requests_total{kind="slot",semaphore="a",outcome="granted"} 1"#,
+        r#"diesel_locks_requests_total{kind="slot",semaphore="a",outcome="refused"} 1"#,
+        r#"diesel_locks_inside_requests{kind="slot",semaphore="a"} 1"#,
     ] {
         let is_told = metrics.lines().any(|told| told == line);
         assert!(is_told, "{line} in\n{metrics}");
