@@ -7,6 +7,7 @@
 
 pub mod connection;
 pub mod database;
+pub mod document;
 pub mod meeting;
 pub mod outcome;
 pub mod processes;

@@ -34,6 +34,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = value_parser!(u32).range(1..=10_000))]
     pub(crate) max_waiting: u32,
 
+    /// The child of a document's root with its time of change, as written in the document: xs:date or xs:dateTime
+    #[arg(long, value_name = "NAME", default_value = "cbc:IssueDate")]
+    pub(crate) timestamp_element: String,
+
     /// Seconds that a request waits for a lock before it gets 409
     #[arg(long = "wait-seconds", value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub(crate) wait: Duration,

@@ -15,7 +15,6 @@ mod server;
 mod state;
 mod store;
 mod warnings;
-mod xml;
 
 const PROGRAM: Program = program_support::program!();
 

@@ -4,17 +4,18 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use anyhow::{Context, Result as Reading};
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use diesel_locks::{Error, LockRequest, ObjectId, Wait};
+use program_support::document::{first_children, timestamp};
 use serde::Deserialize;
 
 use crate::app::App;
 use crate::problem::Problem;
 use crate::store;
-use crate::xml::{self, Refusal};
 
 /// The longest time for which a request may ask to hold its lock: less than PostgreSQL lets a transaction do nothing.
 const LONGEST_HOLD_MS: u64 = 50_000;
@@ -24,6 +25,14 @@ pub(super) struct Options {
     /// How long the lock is held, to show what waits for it.
     #[serde(default)]
     hold_ms: u64,
+}
+
+/// The time of change in this child of the root, as microseconds since 1970. Reads the whole document, which must be
+/// well-formed.
+fn changed_us(xml: &[u8], element: &str) -> Reading<i64> {
+    let [changed] = first_children(xml, [element])?;
+    let changed = timestamp(&changed).with_context(|| format!("<{element}> can't be used"))?;
+    Ok(changed.and_utc().timestamp_micros())
 }
 
 /// Stores the document if it is newer than the one that is stored.
@@ -38,16 +47,8 @@ pub(super) async fn put(
             format!("hold_ms={hold_ms} is too long: at most {LONGEST_HOLD_MS} are allowed");
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
     }
-    let text = std::str::from_utf8(&body)
-        .map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "the body is not UTF-8"))?;
-    let changed_us = xml::changed_us(text).map_err(|refusal| match refusal {
-        Refusal::Malformed(detail) => Problem::new(StatusCode::BAD_REQUEST, detail),
-        Refusal::Untimed(detail) => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail),
-        Refusal::DocumentType => Problem::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "the body has a document type (<!DOCTYPE>), which is not accepted: it can declare entities",
-        ),
-    })?;
+    let changed_us = changed_us(&body, &app.arguments.timestamp_element)
+        .map_err(|refusal| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, format!("{refusal:#}")))?;
     app.blocking(move |app, stop| {
         let wait = Wait::AtMost(app.arguments.wait);
         let request = LockRequest::new(ObjectId::new("Document", &id)).wait(wait);

@@ -138,5 +138,8 @@ pub(crate) fn send_document(address: SocketAddr, id: &str, second: usize) -> Sen
 /// A document that was changed in this second.
 pub(crate) fn document(second: usize) -> String {
     let (minute, second) = (second / 60, second % 60);
-    format!("<order changed='2026-01-31T12:{minute:02}:{second:02}Z'><line>1</line></order>")
+    format!(
+        "<Invoice xmlns:cbc='urn:oasis:names:specification:ubl:schema:xsd:CommonBasicComponents-2'>\
+         <cbc:ID>4711</cbc:ID><cbc:IssueDate>2026-01-31T12:{minute:02}:{second:02}Z</cbc:IssueDate></Invoice>"
+    )
 }
