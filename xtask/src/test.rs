@@ -27,9 +27,9 @@ const INTEGRATION: [&str; 4] = ["it", "cancel", "cancel_tls", "asynchronous"];
 /// for one again within 0.1 s.
 const READ_LISTS_OF_LOCKS: [&str; 4] = [
     "it",
-    "programs/web/browser",
     "programs/web/program",
     "tools/diesel-locks-cli/program",
+    "tools/diesel-locks-page/browser",
 ];
 
 /// What differs between MySQL and MariaDB: a run without sabotage, and locks that a panic leaves, which are read from the engine's

@@ -17,8 +17,10 @@ use sysinfo::{Pid, Process, ProcessRefreshKind, ProcessStatus, ProcessesToUpdate
 pub use rustix::process::Signal;
 pub use tempfile::TempDir;
 
+pub mod http;
+
 /// How long a state is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until the condition is met.
 pub fn wait_until(condition: &str, mut is_met: impl FnMut() -> bool) {

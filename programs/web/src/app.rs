@@ -14,8 +14,8 @@ use tokio::sync::{Semaphore, TryAcquireError, watch};
 use tokio::task;
 
 use crate::args::Arguments;
+use crate::health::Health;
 use crate::problem::Problem;
-use crate::state::Snapshot;
 use crate::store::{self, Connections};
 
 /// How long a request waits for a connection.
@@ -33,14 +33,14 @@ pub(crate) struct App {
     pub(crate) locks: LockPool<Connections>,
     /// Renews the slots of jobs, on a pool of its own: requests can't delay a renewal.
     pub(crate) renewer: SlotRenewer<Connections>,
-    /// For releases by an operator, which do not depend on the number of requests that wait.
+    /// For the page, and releases by an operator, which do not depend on the number of requests that wait.
     pub(crate) operator: Connections,
     /// Ends waits, jobs and transactions when the process is asked to end.
     pub(crate) shutdown: Shutdown,
     /// The requests that use the database, or wait for it.
     places: Arc<Semaphore>,
     pub(crate) metrics: PrometheusHandle,
-    pub(crate) snapshots: watch::Receiver<Snapshot>,
+    pub(crate) health: watch::Receiver<Health>,
 }
 
 impl App {
@@ -49,7 +49,7 @@ impl App {
         arguments: Arguments,
         instance: String,
         metrics: PrometheusHandle,
-        snapshots: watch::Receiver<Snapshot>,
+        health: watch::Receiver<Health>,
     ) -> Result<Self> {
         let requests = store::pool(database, arguments.connections, REQUEST_TIMEOUT)?;
         let renewals = store::pool(database, 2, OPERATOR_TIMEOUT)?;
@@ -62,7 +62,7 @@ impl App {
             shutdown,
             places: Arc::new(Semaphore::new(arguments.max_waiting as usize)),
             metrics,
-            snapshots,
+            health,
             arguments,
         })
     }

@@ -1,4 +1,4 @@
-//! A web service whose handlers use object locks, slots and sequences on a pool, with a page that shows them.
+//! A web service whose handlers use object locks, slots and sequences on a pool, which mounts the page that shows them.
 
 use anyhow::Result;
 use clap::Parser;
@@ -9,10 +9,10 @@ use args::Arguments;
 
 mod app;
 mod args;
+mod health;
 mod problem;
 mod routes;
 mod server;
-mod state;
 mod store;
 mod warnings;
 

@@ -104,9 +104,6 @@ impl IntoResponse for Problem {
         let mut response =
             (self.status, [(header::CONTENT_TYPE, MEDIA_TYPE)], body).into_response();
         let headers = response.headers_mut();
-        if self.status == StatusCode::UNAUTHORIZED {
-            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
         if self.is_temporary {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }

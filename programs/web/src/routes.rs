@@ -7,44 +7,54 @@ use axum::body::to_bytes;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post, put};
+use diesel_locks_page::Page;
 
 use crate::app::App;
 use crate::problem::{self, Problem};
 
 mod accounts;
-mod admin;
 mod documents;
 mod jobs;
 mod passes;
 mod status;
 
-/// No foreign hosts, and no scripts or styles inside of the page.
-const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
-     img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+/// Of all answers but the page, which has its own.
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 
 /// The largest text of an error that becomes a problem's.
 const MAX_DETAIL: usize = 4096;
 
 pub(crate) fn router(app: Arc<App>) -> Router {
     Router::new()
-        .route("/", get(status::index))
-        .route("/page.js", get(status::script))
-        .route("/style.css", get(status::style))
+        .route("/", get(async || Redirect::temporary("locks")))
         .route("/documents/{id}", put(documents::put).get(documents::get))
         .route("/accounts", get(accounts::list))
         .route("/transfers", post(accounts::transfer))
         .route("/meetings/{id}/passes", post(passes::issue))
         .route("/jobs/{name}", post(jobs::start))
-        .route("/events", get(status::events))
-        .route("/api/state", get(status::state))
-        .route("/admin/semaphores/{name}/release", post(admin::release))
         .route("/health", get(status::health))
         .route("/metrics", get(status::metrics))
+        .nest("/locks", page(&app))
         .layer(DefaultBodyLimit::max(app.arguments.max_body))
         .layer(middleware::from_fn_with_state(Arc::clone(&app), finish))
         .with_state(app)
+}
+
+/// The page of locks, with the requests of this instance.
+fn page(app: &Arc<App>) -> Router<Arc<App>> {
+    let requests = Arc::clone(app);
+    let page = Page::new(app.operator.clone()).name(&app.instance);
+    let page = page.requests(move || {
+        let mut all = requests.locks.requests();
+        all.extend(requests.renewer.requests());
+        all
+    });
+    diesel_locks_page::router(match &app.arguments.operator_token {
+        Some(token) => page.token(token),
+        None => page,
+    })
 }
 
 /// Makes a problem of every error, also of those of axum, and sets the headers of security.
@@ -67,7 +77,9 @@ async fn finish(State(app): State<Arc<App>>, request: Request, next: Next) -> Re
         (header::REFERRER_POLICY, "no-referrer"),
         (header::CACHE_CONTROL, "no-store"),
     ] {
-        headers.insert(name, HeaderValue::from_static(value));
+        headers
+            .entry(name)
+            .or_insert(HeaderValue::from_static(value));
     }
     response
 }

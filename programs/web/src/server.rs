@@ -21,8 +21,7 @@ use tokio::time::{self, Instant};
 
 use crate::app::App;
 use crate::args::Arguments;
-use crate::state::{self, Snapshot};
-use crate::{routes, store, warnings};
+use crate::{health, routes, store, warnings};
 
 /// Buckets of waits and holds, in seconds.
 const BUCKETS: [f64; 13] = [
@@ -69,7 +68,7 @@ pub(crate) fn serve(database: &Database, mut arguments: Arguments) -> Result<i32
             .await
             .with_context(|| format!("can't listen on {}", arguments.listen))?;
         let address = listener.local_addr()?;
-        let (sender, snapshots) = watch::channel(Snapshot::new(&instance, database.engine));
+        let (sender, health) = watch::channel(None);
         let upkeep = metrics.clone();
         tokio::spawn(async move {
             loop {
@@ -77,11 +76,11 @@ pub(crate) fn serve(database: &Database, mut arguments: Arguments) -> Result<i32
                 upkeep.run_upkeep();
             }
         });
-        let app = App::new(database, arguments, instance, metrics, snapshots)?;
+        let app = App::new(database, arguments, instance, metrics, health)?;
         let (database, stop) = (database.clone(), app.shutdown.stop_token().clone());
-        thread::spawn(move || state::publish(&database, &stop, &sender));
-        // The page begins with the first snapshot.
-        app.snapshots.clone().changed().await?;
+        thread::spawn(move || health::watch(&database, &stop, &sender));
+        // Health checks begin with the first answer.
+        app.health.clone().changed().await?;
         terminal::print(format!("web: listening on http://{address}"));
         let app = Arc::new(app);
         serve_until_asked_to_end(&app, listener, routes::router(Arc::clone(&app))).await
@@ -112,8 +111,7 @@ async fn serve_until_asked_to_end(
     let _ = stop_accepting.send(());
     // Before a thread is free for the rest.
     app.shutdown.stop_token().stop();
-    // Ends all waits, waits for transactions and jobs, and releases what is still held at the time limit. The streams of
-    // events end with the token.
+    // Ends all waits, waits for transactions and jobs, and releases what is still held at the time limit.
     let shutdown = app.shutdown.clone();
     let ended = task::spawn_blocking(move || shutdown.shut_down(limit));
     let requests_ended = time::timeout_at(deadline, app.closures_ended())

@@ -47,8 +47,9 @@ pub(super) async fn put(
             format!("hold_ms={hold_ms} is too long: at most {LONGEST_HOLD_MS} are allowed");
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
     }
-    let changed_us = changed_us(&body, &app.arguments.timestamp_element)
-        .map_err(|refusal| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, format!("{refusal:#}")))?;
+    let changed_us = changed_us(&body, &app.arguments.timestamp_element).map_err(|refusal| {
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, format!("{refusal:#}"))
+    })?;
     app.blocking(move |app, stop| {
         let wait = Wait::AtMost(app.arguments.wait);
         let request = LockRequest::new(ObjectId::new("Document", &id)).wait(wait);

@@ -1,9 +1,10 @@
 //! A database that is down.
 
 use program_support::on_servers;
+use program_support::testing::http::get;
 use program_support::testing::wait_until;
 
-use crate::client::{get, send_document};
+use crate::client::send_document;
 use crate::instance::Instance;
 use crate::proxy::Proxy;
 
@@ -32,7 +33,7 @@ fn the_service_recovers_with_its_database(url: &str) {
     let answer = send_document(instance.address, "a", 2).answer();
     answer.assert_problem(503, "");
     await_health(&instance, 503);
-    assert!(instance.state()["error"].is_string());
+    get(instance.address, "/locks/state").assert_problem(503, "no connection");
     proxy.restore();
     await_health(&instance, 200);
     // r2d2 opens a connection of the other pool after a pause of its own.

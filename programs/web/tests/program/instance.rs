@@ -4,10 +4,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
+use program_support::testing::http::get;
 use program_support::testing::{self, Signal, wait_until};
 use serde_json::Value;
-
-use crate::client::get;
 
 /// An instance that listens. It is killed when it is dropped.
 pub(crate) struct Instance {
@@ -50,9 +49,9 @@ impl Instance {
         [Self::start(url, more), Self::start(url, more)]
     }
 
-    /// The newest snapshot.
+    /// What the page shows.
     pub(crate) fn state(&self) -> Value {
-        get(self.address, "/api/state").json()
+        get(self.address, "/locks/state").json()
     }
 
     /// Waits until so many requests wait.
@@ -64,11 +63,11 @@ impl Instance {
         });
     }
 
-    /// Waits for a snapshot.
-    pub(crate) fn await_state(&self, wanted: impl Fn(&Value) -> bool) {
+    /// Waits until the page shows these lists.
+    pub(crate) fn await_lists(&self, wanted: impl Fn(&Value) -> bool) {
         let mut state = Value::Null;
-        wait_until("a snapshot", || {
-            let next = self.state();
+        wait_until("the lists", || {
+            let next = self.state()["lists"].take();
             if next != state {
                 println!("{next}");
             }

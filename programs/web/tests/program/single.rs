@@ -1,13 +1,12 @@
 //! What single requests are answered, and how an instance ends.
 
-use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use diesel_locks::ObjectId;
 use program_support::testing::Signal;
-use serde_json::Value;
+use program_support::testing::http::{get, send, send_json};
 
-use crate::client::{document, get, post, send, send_document, send_json, send_transfer};
+use crate::client::{document, post, send_document, send_transfer};
 use crate::holder::Holder;
 use crate::instance::Instance;
 
@@ -15,7 +14,7 @@ on_all_engines!(
     documents_keep_the_newest_version,
     the_wait_for_a_lock_ends,
     errors_are_problems,
-    metrics_and_events_tell_what_happens,
+    metrics_tell_what_happens,
     sigterm_releases_slots_and_ends_waits,
 );
 
@@ -121,9 +120,8 @@ fn errors_are_problems(url: &str) {
     assert_eq!(instance.terminate(), "");
 }
 
-fn metrics_and_events_tell_what_happens(url: &str) {
+fn metrics_tell_what_happens(url: &str) {
     let mut instance = Instance::start(url, &["--permits", "1", "--name", "node-1"]);
-    let stream = send(instance.address, "GET", "/events", &[], "").stream();
     assert_eq!(send_document(instance.address, "a", 1).answer().status, 201);
     assert_eq!(send_transfer(instance.address, 1, 2).answer().status, 200);
     assert_eq!(post(instance.address, "/jobs/a?seconds=60").status, 202);
@@ -140,18 +138,11 @@ fn metrics_and_events_tell_what_happens(url: &str) {
         let is_told = metrics.lines().any(|told| told == line);
         assert!(is_told, "{line} in\n{metrics}");
     }
-    instance.await_state(|state| state["semaphores"][0]["slots"][0]["holder"] == "node-1");
+    instance.await_lists(|lists| lists["semaphores"]["rows"][0]["slots"][0]["holder"] == "node-1");
+    let requests = instance.state()["requests"].take();
+    let subject = requests["rows"][0]["subject"].as_str();
+    assert_eq!(subject, Some("a slot of the semaphore \"a\" (1 permit)"));
     instance.terminate();
-    // The stream has ended with the instance.
-    let lines = BufReader::new(stream).lines().map_while(Result::ok);
-    let events = lines.filter_map(|line| {
-        let event = line.strip_prefix("data: ")?;
-        Some(serde_json::from_str::<Value>(event).expect("JSON"))
-    });
-    let newest = events.last().expect("an event");
-    assert_eq!(newest["instance"], "node-1", "{newest}");
-    assert_eq!(newest["error"], Value::Null, "{newest}");
-    assert_eq!(newest["semaphores"][0]["name"], "a", "{newest}");
 }
 
 fn sigterm_releases_slots_and_ends_waits(url: &str) {

@@ -1,22 +1,68 @@
 //! The page with its service and a connection to the database, and what is on the page.
 
-use std::process::Stdio;
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use axum::Router;
+use diesel::connection::SimpleConnection;
+use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_locks::prelude::*;
-use diesel_locks::{InspectExt, ListOptions, Slot, SlotInfo};
+use diesel_locks::{InspectExt, ListOptions, LockPool, Slot, SlotInfo};
 use program_support::connection::AnyConnection;
-use program_support::database::Database;
+use program_support::database::{Database, Engine};
 use program_support::testing::{TempDir, path_in};
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 
-use super::instance::Instance;
 use super::webdriver::Browser;
+
+/// An application that mounts the page under a path.
+pub(crate) struct Service {
+    pub(crate) address: SocketAddr,
+    /// Whose requests the page shows.
+    pub(crate) locks: LockPool<Pool<ConnectionManager<AnyConnection>>>,
+    runtime: Option<Runtime>,
+}
+
+impl Service {
+    pub(crate) fn start(url: &str, listen: &str) -> Self {
+        let database = Database::from_url(url).expect("a URL");
+        let pool = Pool::builder()
+            .min_idle(Some(0))
+            .build_unchecked(ConnectionManager::new(&database.url));
+        let locks = LockPool::new(pool.clone());
+        let page = diesel_locks_page::Page::new(pool).name("test of the page");
+        let requests = locks.clone();
+        let page = page
+            .token("let me in")
+            .requests(move || requests.requests());
+        let app = Router::new().nest("/a/locks", diesel_locks_page::router(page));
+        let runtime = Runtime::new().expect("threads");
+        let listener = runtime.block_on(TcpListener::bind(listen));
+        let listener = listener.expect("the port is free");
+        let address = listener.local_addr().expect("bound");
+        runtime.spawn(async { axum::serve(listener, app).await });
+        Self {
+            address,
+            locks,
+            runtime: Some(runtime),
+        }
+    }
+
+    /// Ends it, and its connections. Returns where it has listened.
+    pub(crate) fn end(&mut self) -> SocketAddr {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(Duration::from_secs(20));
+        }
+        self.address
+    }
+}
 
 /// A service, its page in a browser, and a connection with which a test acquires slots.
 pub(crate) struct Page {
     pub(crate) browser: Browser,
-    pub(crate) service: Instance,
+    pub(crate) service: Service,
     pub(crate) conn: AnyConnection,
     pub(crate) url: String,
     directory: Option<TempDir>,
@@ -33,20 +79,32 @@ impl Page {
 
     /// On the database of this URL.
     pub(crate) fn on(url: &str) -> Self {
-        let token = ["--operator-token", "let me in"];
-        let service = Instance::start_with_log(url, &token, Stdio::null());
-        let browser = Browser::start();
-        browser.open(&format!("http://{}/", service.address));
         let database = Database::from_url(url).expect("a URL");
+        let mut conn = AnyConnection::open(&database).expect("the database answers");
+        if database.engine == Engine::Sqlite {
+            let mode = "PRAGMA journal_mode = WAL";
+            conn.batch_execute(mode).expect("a mode");
+        }
+        diesel_locks::migrate(&mut conn).expect("the tables");
+        let service = Service::start(url, "127.0.0.1:0");
+        let browser = Browser::start();
         let page = Self {
             browser,
             service,
-            conn: AnyConnection::open(&database).expect("the database answers"),
+            conn,
             url: url.to_owned(),
             directory: None,
         };
+        page.open("");
         page.wait_for_text("#connection", "Live");
         page
+    }
+
+    /// Opens the page with this query.
+    pub(crate) fn open(&self, query: &str) {
+        let address = self.service.address;
+        self.browser
+            .open(&format!("http://{address}/a/locks{query}"));
     }
 
     /// Acquires a slot for 30 s.
@@ -72,8 +130,16 @@ impl Page {
         self.held_slots(semaphore).len()
     }
 
-    /// Confirms the release in the dialog.
+    /// Asks for the release of a slot.
+    pub(crate) fn click_release(&self, semaphore: &str, slot: u32) {
+        let button = format!("{} button:last-child", row(semaphore, slot));
+        self.browser.click(&button);
+    }
+
+    /// Confirms in the dialog.
     pub(crate) fn confirm(&self) {
+        let clear = "document.getElementById('token').value = ''";
+        self.browser.run(clear, &[]);
         self.browser.type_into("#token", "let me in");
         self.browser.click("#dialog-ok");
     }

@@ -1,4 +1,4 @@
-//! Releasing a holder.
+//! Acts upon a holder.
 
 use diesel_locks::{Semaphore, SemaphoreExt};
 use serde_json::json;
@@ -22,47 +22,45 @@ fn page_with_holders() -> Page {
 #[test]
 fn release_asks_and_cancel_does_nothing() {
     let mut page = page_with_holders();
-    page.browser.click(&format!("{} button", row("collate", 2)));
+    page.click_release("collate", 2);
     assert_eq!(page.text("#dialog-title"), "Release slot 2 of collate?");
-    let holders = page.text("#dialog-holders");
-    assert!(holders.contains("node-2 loses slot 2, fence "), "{holders}");
+    let holder = page.text("#dialog-holder");
+    assert!(holder.starts_with("Held by node-2, fence "), "{holder}");
     page.browser.click("#dialog-cancel");
     assert!(!page.shows("#dialog"));
     assert_eq!(page.held("collate"), 2);
 
-    page.browser.click(&format!("{} button", row("collate", 2)));
+    page.click_release("collate", 2);
     page.confirm();
     page.wait_until_free("collate", 2);
-    page.wait_for_text("#result", "Released 1 of collate.");
+    page.wait_for_text("#result", "Released slot 2 of collate.");
     // The other holder keeps its slot.
     assert_eq!(page.held("collate"), 1);
     page.wait_for_holder("collate", 1, "node-1");
     page.assert_console_is_empty();
 }
 
-/// The page has not shown the last holder when the operator releases.
 #[test]
-fn release_of_all_leaves_a_holder_that_was_not_shown() {
-    let mut page = Page::on_sqlite();
-    let first = page.acquire(&COLLATE, "node-1");
-    page.hold(&COLLATE, "node-2");
-    page.wait_for_holder("collate", 2, "node-2");
-    page.browser.click("tbody tr:first-child button");
-    assert_eq!(page.text("#dialog-title"), "Release 2 slots of collate?");
-    page.conn.release_slot(first).expect("released");
-    page.hold(&COLLATE, "node-3");
+fn requested_release_is_shown_and_releases_nothing() {
+    let mut page = page_with_holders();
+    page.browser.click(&format!("{} button", row("collate", 1)));
+    let title = page.text("#dialog-title");
+    assert_eq!(title, "Request release of slot 1 of collate?");
     page.confirm();
-    page.wait_for_text("#result", "Released 1 of collate; 1 had ended before.");
+    page.wait_for_text("#result", "Requested the release of slot 1 of collate.");
+    let shown = "return document.querySelector(arguments[0]).textContent.includes('node-1\\nrelease requested ')";
+    let holder = json!(format!("{} .holder", row("collate", 1)));
+    page.browser.wait("request", shown, &[holder]);
     let held = page.held_slots("collate");
-    assert_eq!(held.len(), 1);
-    assert_eq!(held[0].holder.as_deref(), Some("node-3"));
+    let requested = held.iter().map(|it| it.release_requested_at.is_some());
+    assert_eq!(requested.collect::<Vec<_>>(), [true, false]);
     page.assert_console_is_empty();
 }
 
 #[test]
 fn refused_release_is_a_problem_in_the_dialog() {
     let mut page = page_with_holders();
-    page.browser.click(&format!("{} button", row("collate", 1)));
+    page.click_release("collate", 1);
     page.browser.type_into("#token", "wrong");
     page.browser.click("#dialog-ok");
     let told =
@@ -80,11 +78,9 @@ fn refused_release_is_a_problem_in_the_dialog() {
         .force_release_all(COLLATE.name())
         .expect("released");
     page.hold(&COLLATE, "node-3");
+    page.confirm();
     page.browser
-        .run("document.getElementById('token').value = ''", &[]);
-    page.browser.type_into("#token", "let me in");
-    page.browser.press(ENTER);
-    page.browser.wait("problem", told, &[json!("No slot of")]);
+        .wait("problem", told, &[json!("is not held with the fence")]);
     assert_eq!(page.held("collate"), 1);
 }
 

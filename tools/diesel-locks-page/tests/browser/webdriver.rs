@@ -11,9 +11,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use program_support::testing::http;
 use serde_json::{Value, json};
-
-use super::client;
 
 /// How long a test waits for the page to change.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -92,6 +91,20 @@ impl Browser {
         self.post("/url", &json!({ "url": url }));
     }
 
+    /// Shows the page in a window of this width, light or dark.
+    pub(crate) fn look(&self, width: u32, scheme: &str) {
+        let size =
+            json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+        let scheme = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+        for (command, parameters) in [
+            ("Emulation.setDeviceMetricsOverride", size),
+            ("Emulation.setEmulatedMedia", scheme),
+        ] {
+            let command = json!({ "cmd": command, "params": parameters });
+            self.post("/goog/cdp/execute", &command);
+        }
+    }
+
     /// What a script returns.
     pub(crate) fn run(&self, script: &str, arguments: &[Value]) -> Value {
         self.post(
@@ -160,7 +173,7 @@ impl Browser {
     /// Sends a command of the session, when there is one.
     fn post(&self, path: &str, body: &Value) -> Value {
         let path = format!("{}{path}", self.session);
-        let answer = client::send(self.address, "POST", &path, &[], &body.to_string()).answer();
+        let answer = http::send(self.address, "POST", &path, &[], &body.to_string()).answer();
         assert_eq!(answer.status, 200, "{path}: {answer:?}");
         answer.json()["value"].take()
     }

@@ -1,0 +1,92 @@
+//! What only those may do who know the token.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use subtle::ConstantTimeEq;
+use tokio::{task, time};
+
+use crate::Shared;
+use crate::problem::Problem;
+
+/// How long an act may take.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// The grant that the operator saw: nobody who was not seen loses a slot.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Grant {
+    pub(crate) semaphore: String,
+    pub(crate) slot: u32,
+    /// Text: JavaScript rounds numbers above 2^53.
+    pub(crate) fence: String,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Act {
+    Release,
+    RequestRelease,
+}
+
+pub(crate) async fn release(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    Json(grant): Json<Grant>,
+) -> Result<Json<Value>, Problem> {
+    act(&shared, &headers, grant, Act::Release).await
+}
+
+pub(crate) async fn request_release(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    Json(grant): Json<Grant>,
+) -> Result<Json<Value>, Problem> {
+    act(&shared, &headers, grant, Act::RequestRelease).await
+}
+
+/// Answers 409 if nobody holds the grant by now.
+async fn act(
+    shared: &Shared,
+    headers: &HeaderMap,
+    grant: Grant,
+    act: Act,
+) -> Result<Json<Value>, Problem> {
+    authorize(headers, shared.page.token.as_deref())?;
+    let database = Arc::clone(&shared.page.database);
+    let gone = format!(
+        "slot {} of {:?} is not held with the fence {}: nothing was done",
+        grant.slot, grant.semaphore, grant.fence
+    );
+    let act = task::spawn_blocking(move || database.act(act, &grant));
+    let silent = "the database does not answer: look whether it was done before you repeat it";
+    let ended = time::timeout(LIMIT, act).await;
+    let ended = ended.map_err(|_| Problem(StatusCode::GATEWAY_TIMEOUT, silent.to_owned()))?;
+    if ended.map_err(Problem::panicked)?? {
+        return Ok(Json(json!({})));
+    }
+    Err(Problem(StatusCode::CONFLICT, gone))
+}
+
+/// Accepts a request with the token.
+fn authorize(headers: &HeaderMap, token: Option<&str>) -> Result<(), Problem> {
+    let Some(token) = token else {
+        let detail = "this page only reads: the program that serves it has set no token";
+        return Err(Problem(StatusCode::FORBIDDEN, detail.to_owned()));
+    };
+    let given = headers.get(header::AUTHORIZATION);
+    let given = given
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.strip_prefix("Bearer "))
+        .unwrap_or_default();
+    // An empty token is none.
+    if !token.is_empty() && bool::from(given.as_bytes().ct_eq(token.as_bytes())) {
+        return Ok(());
+    }
+    let detail = "the token is missing or wrong: send it as Authorization: Bearer <token>";
+    Err(Problem(StatusCode::UNAUTHORIZED, detail.to_owned()))
+}

@@ -1,0 +1,118 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderName, header};
+use axum::response::Html;
+use axum::routing::{get, post};
+use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
+use diesel_locks::uuid::Uuid;
+use diesel_locks::{InspectExt, RequestInfo, SemaphoreExt};
+
+use crate::database::Database;
+use crate::state::Reader;
+
+mod acts;
+mod database;
+mod problem;
+mod state;
+
+/// What the page shows, and what it allows.
+#[derive(Clone)]
+#[must_use = "it does nothing until it is given to `router`"]
+pub struct Page {
+    database: Arc<dyn Database>,
+    name: String,
+    token: Option<String>,
+    requests: Option<Arc<dyn Fn() -> Vec<RequestInfo> + Send + Sync>>,
+}
+
+impl Page {
+    /// Creates a page of this pool's database. It only reads.
+    pub fn new<C>(pool: Pool<ConnectionManager<C>>) -> Self
+    where
+        C: R2D2Connection + InspectExt + SemaphoreExt + 'static,
+    {
+        Self {
+            database: Arc::new(pool),
+            name: String::new(),
+            token: None,
+            requests: None,
+        }
+    }
+
+    /// Sets the text beside the title, which tells one page from another: of the database or the process.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Allows those who know the token to release a slot, and to request its release. The page asks for it.
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.token = Some(token.into());
+        self
+    }
+
+    /// Shows the requests that this returns, such as those of [`LockPool::requests`](diesel_locks::LockPool::requests) and
+    /// [`SlotRenewer::requests`](diesel_locks::SlotRenewer::requests).
+    pub fn requests(
+        mut self,
+        requests: impl Fn() -> Vec<RequestInfo> + Send + Sync + 'static,
+    ) -> Self {
+        self.requests = Some(Arc::new(requests));
+        self
+    }
+}
+
+impl<C> From<Pool<ConnectionManager<C>>> for Page
+where
+    C: R2D2Connection + InspectExt + SemaphoreExt + 'static,
+{
+    fn from(pool: Pool<ConnectionManager<C>>) -> Self {
+        Self::new(pool)
+    }
+}
+
+/// What the handlers share.
+struct Shared {
+    page: Page,
+    reader: Reader,
+    html: String,
+}
+
+/// Returns the routes of a [`Page`], or of a pool, for an application with any state.
+pub fn router<S: Clone + Send + Sync + 'static>(page: impl Into<Page>) -> Router<S> {
+    let page = page.into();
+    let shared = Shared {
+        reader: Reader::new(Arc::clone(&page.database)),
+        html: include_str!("../page/index.html")
+            .replace("{style}", include_str!("../page/style.css"))
+            .replace("{script}", include_str!("../page/page.js")),
+        page,
+    };
+    Router::new()
+        .route("/", get(index))
+        .route("/state", get(state::state))
+        .route("/release", post(acts::release))
+        .route("/request-release", post(acts::request_release))
+        .with_state(Arc::new(shared))
+}
+
+/// One document, so that nothing in it depends on the path. Nothing but its own script and style is accepted, and no other host.
+async fn index(State(shared): State<Arc<Shared>>) -> ([(HeaderName, String); 4], Html<String>) {
+    let nonce = Uuid::new_v4().to_string();
+    let policy = format!(
+        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; img-src data:; connect-src 'self'; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    );
+    let headers = [
+        (header::CONTENT_SECURITY_POLICY, policy),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
+        (header::REFERRER_POLICY, "no-referrer".to_owned()),
+        (header::CACHE_CONTROL, "no-store".to_owned()),
+    ];
+    (headers, Html(shared.html.replace("{nonce}", &nonce)))
+}

@@ -1,0 +1,8 @@
+//! The page in a headless Chromium.
+
+mod acts;
+mod connection;
+mod lists;
+mod looks;
+mod page;
+mod webdriver;
