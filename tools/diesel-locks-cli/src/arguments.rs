@@ -1,6 +1,7 @@
 //! The arguments.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -42,6 +43,10 @@ pub(crate) enum Task {
     ///
     /// q, or Ctrl-C, ends it.
     Watch(Watch),
+    /// Serves a page that shows what `list` shows, until it is ended by Ctrl-C
+    ///
+    /// It creates nothing in the database, and needs SELECT only.
+    Serve(Serve),
     /// Releases one slot of a holder that is known to have stopped
     ///
     /// A holder that still runs notices it at its next renewal.
@@ -136,6 +141,25 @@ pub(crate) struct Watch {
     /// The time between two readings, at least 100ms
     #[arg(long, value_name = "TIME", value_parser = parse_interval, default_value = "1s")]
     pub(crate) interval: Duration,
+}
+
+#[derive(Args)]
+pub(crate) struct Serve {
+    /// The address and port; with port 0 the system chooses one
+    ///
+    /// Whoever reaches it sees the names of locks and holders.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    pub(crate) listen: SocketAddr,
+    /// Those who know it may release slots, and request their release [default: nobody may]
+    ///
+    /// Other users of the machine see arguments: put it into the variable.
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        env = "DIESEL_LOCKS_TOKEN",
+        hide_env_values = true
+    )]
+    pub(crate) token: Option<String>,
 }
 
 /// Each reading costs the server some queries.

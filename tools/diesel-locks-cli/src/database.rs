@@ -13,7 +13,7 @@ use diesel::connection::CacheSize;
 use diesel::connection::{Connection, SimpleConnection};
 use diesel::{ConnectionError, SqliteConnection};
 use diesel_locks::operation::sqlite::prepare;
-use diesel_locks::{ConnectionWrapper, InnerConnection};
+use diesel_locks::{ConnectionWrapper, Error, InnerConnection};
 
 use crate::failure::Failure;
 
@@ -87,11 +87,19 @@ impl Database {
         }
         let mut conn = self.connect()?;
         if self.engine == Engine::Sqlite {
-            // Not WAL mode, which is stored in the file: to look at a database does not change it.
-            let set = conn.batch_execute("PRAGMA busy_timeout = 5000");
-            set.map_err(|error| Failure::Locks(error.into()))?;
+            conn.set_up()?;
         }
         Ok(conn)
+    }
+
+    /// The database in words, without the password, or anything else that may be secret.
+    pub(crate) fn name(&self) -> String {
+        let Some((scheme, rest)) = self.url.split_once("://") else {
+            return self.url.clone();
+        };
+        let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
+        let place = place.split(['?', '#']).next().unwrap_or_default();
+        format!("{scheme}://{place}")
     }
 
     /// Connects to a database for its tables: creates an SQLite file.
@@ -142,6 +150,20 @@ pub(crate) enum AnyConnection {
 }
 
 impl AnyConnection {
+    /// For readings, one after the other.
+    pub(crate) fn set_up(&mut self) -> Result<(), Error> {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(conn) => without_cache(conn),
+            // Where a server sets it to 0, all readings would see what the first one saw.
+            #[cfg(feature = "mysql")]
+            Self::Mysql(conn) => conn.batch_execute("SET autocommit = 1")?,
+            // Not WAL mode, which is stored in the file: to look at a database does not change it.
+            Self::Sqlite(conn) => conn.batch_execute("PRAGMA busy_timeout = 5000")?,
+        }
+        Ok(())
+    }
+
     pub(crate) fn engine(&self) -> Engine {
         match self {
             #[cfg(feature = "postgres")]
@@ -187,6 +209,9 @@ mod tests {
             };
             assert_eq!(Database::from_url(Some(&url)).expect("a URL"), expected);
         }
+        let url = "mariadb://u:se@cret@h:3306/d?password=secret";
+        let database = Database::from_url(Some(url)).expect("a URL");
+        assert_eq!(database.name(), "mysql://h:3306/d");
         for url in [None, Some(""), Some("oracle://secret@x"), Some(":memory:")] {
             let error = Database::from_url(url).expect_err("no URL");
             assert_eq!(error.code(), 2);

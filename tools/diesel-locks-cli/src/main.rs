@@ -11,6 +11,7 @@ mod migrations;
 mod operate;
 mod output;
 mod run;
+mod serve;
 mod watch;
 
 use clap::{CommandFactory, Parser};
@@ -66,6 +67,7 @@ fn perform(arguments: Arguments) -> Result<u8, Failure> {
         Task::Doctor => doctor::doctor(&database()?)?,
         Task::List(options) => list::list(&mut database()?.open()?, &options)?,
         Task::Watch(options) => return watch::watch(&database()?, options, arguments.json),
+        Task::Serve(options) => return serve::serve(&database()?, options, arguments.json),
         Task::Release(grant) => operate::release(&mut database()?.open()?, &grant)?,
         Task::ReleaseAll { semaphore } => {
             operate::release_all(&mut database()?.open()?, &semaphore)?

@@ -5,11 +5,10 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::Duration;
 
-use diesel::connection::SimpleConnection;
 use diesel_locks::chrono::{DateTime, Utc};
 
 use crate::arguments::List;
-use crate::database::{AnyConnection, Database, Engine};
+use crate::database::{AnyConnection, Database};
 use crate::failure::Failure;
 use crate::watch::events::Event;
 use crate::{clock, list};
@@ -46,11 +45,7 @@ impl Reader {
 
     fn connect(&self) -> Result<AnyConnection, Failure> {
         let mut conn = self.database.open()?;
-        if conn.engine() == Engine::Mysql {
-            // Where a server sets it to 0, all readings would see what the first one saw.
-            let set = conn.batch_execute("SET autocommit = 1");
-            set.map_err(|error| Failure::Locks(error.into()))?;
-        }
+        conn.set_up()?;
         Ok(conn)
     }
 

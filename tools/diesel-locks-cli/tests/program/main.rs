@@ -11,6 +11,7 @@ mod operator;
 mod run;
 mod run_faults;
 mod run_terminal;
+mod serve;
 mod usage;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod user;

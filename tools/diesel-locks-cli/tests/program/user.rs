@@ -20,7 +20,7 @@ pub(crate) const TABLES: [&str; 6] = [
 /// Of the server of MySQL, which has one text for the sessions of all users.
 static SETTINGS: Mutex<()> = Mutex::new(());
 
-/// Has all privileges on the rows of the tables. Dropped with this value.
+/// With privileges on the tables. Dropped with this value.
 pub(crate) struct User {
     pub(crate) name: String,
     pub(crate) cli: Cli,
@@ -30,7 +30,21 @@ pub(crate) struct User {
 }
 
 impl User {
+    /// Has all privileges on the rows of the tables.
     pub(crate) fn create(cli: &Cli) -> Self {
+        let rows = "SELECT, INSERT, UPDATE, DELETE";
+        let grants = TABLES.map(|table| format!("{rows} ON {table}"));
+        let migrations = "SELECT ON __diesel_schema_migrations".to_owned();
+        Self::granted(cli, grants.into_iter().chain([migrations]))
+    }
+
+    /// May only read semaphores and slots.
+    pub(crate) fn reader(cli: &Cli) -> Self {
+        let tables = ["diesel_locks_slots", "diesel_locks_semaphores"];
+        Self::granted(cli, tables.map(|table| format!("SELECT ON {table}")))
+    }
+
+    fn granted(cli: &Cli, grants: impl IntoIterator<Item = String>) -> Self {
         let database = Database::from_url(&cli.url).expect("a URL");
         let (_, name) = cli.url.rsplit_once("program_test_").expect("a test's own");
         // Options may follow.
@@ -45,12 +59,9 @@ impl User {
         } else {
             "IDENTIFIED BY"
         };
-        let mut statements = vec![
-            format!("CREATE {create} {grantee} {password} 'secret'"),
-            format!("GRANT SELECT ON __diesel_schema_migrations TO {grantee}"),
-        ];
-        let rows = "SELECT, INSERT, UPDATE, DELETE";
-        statements.extend(TABLES.map(|table| format!("GRANT {rows} ON {table} TO {grantee}")));
+        let mut statements = vec![format!("CREATE {create} {grantee} {password} 'secret'")];
+        let grants = grants.into_iter();
+        statements.extend(grants.map(|grant| format!("GRANT {grant} TO {grantee}")));
         owner
             .batch_execute(&statements.join(";"))
             .expect("the user is created");
