@@ -92,7 +92,7 @@ function show() {
   }
   showCount("semaphores", semaphores);
   const groups = Map.groupBy(semaphores.rows, ({ name }) => name.includes(":") ? name.slice(0, name.indexOf(":") + 1) : "");
-  keep(document.querySelector("#semaphores > div"), [...groups], ([name]) => name, newGroup, showGroup);
+  keep(document.querySelector("#semaphores > div"), [...groups], ([name]) => name, newGroup, (group, [name, of]) => showGroup(group, name, of, groups.size));
   showTable("sequences", sequences, (sequence) => [sequence.name, sequence.key ?? "", sequence.last_number]);
   document.querySelector("main").hidden = false;
 }
@@ -136,10 +136,10 @@ function newGroup() {
   return group;
 }
 
-function showGroup(group, [name, semaphores]) {
+function showGroup(group, name, semaphores, groups) {
   const [title, table, free] = group.children;
   const held = semaphores.filter(({ slots }) => slots.length > 0);
-  title.hidden = name === "" && group.parentElement.children.length === 1;
+  title.hidden = name === "" && groups === 1;
   write(title, name || "Without a group");
   table.hidden = held.length === 0;
   keep(table, held, (semaphore) => semaphore.name, newSemaphore, showSemaphore, 1);

@@ -163,7 +163,10 @@ fn filter_and_groups_find_what_an_operator_looks_for() {
     page.wait_for_holder("report:c", 1, "node-1");
     page.wait_for_text("#semaphores h2 small", "6 of 6 shown");
     let group = |name| format!("#semaphores div[data-key='{name}']");
-    page.wait_for_text(&format!("{} summary", group("report:")), "2 free semaphores");
+    page.wait_for_text(
+        &format!("{} summary", group("report:")),
+        "2 free semaphores",
+    );
     assert!(!page.shows(&format!("{} li", group("report:"))));
     page.browser.click(&format!("{} summary", group("report:")));
     page.wait_for_text(&format!("{} li", group("report:")), "report:a (2 permits)");

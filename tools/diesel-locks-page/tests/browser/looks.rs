@@ -74,7 +74,11 @@ fn page_is_quick_with_1500_semaphores_and_500_holders() {
         .register_semaphores(&semaphores)
         .expect("registered");
     for (number, semaphore) in semaphores.iter().enumerate().step_by(3) {
-        hold(&mut page, semaphore, &format!("web-{}/{number}", number % 9));
+        hold(
+            &mut page,
+            semaphore,
+            &format!("web-{}/{number}", number % 9),
+        );
     }
     page.open("");
     page.wait_for_text("#semaphores h2 small", "1,500 of 1,500 shown");
