@@ -68,13 +68,13 @@ mod servers {
         let (browser, conn) = (&page.browser, &mut page.conn);
         thread::scope(|scope| {
             scope.spawn(move || {
-                let held = locks.with_object_lock(document(), |_| {
+                let worked = locks.with_object_lock(document(), |_| {
                     hold.send(()).expect("the test");
                     // Until the test has ended, also by a panic.
                     let _ = ended.recv();
                     Ok::<_, Error>(())
                 });
-                held.expect("the lock is free");
+                worked.expect("the lock is free");
             });
             is_held.recv().expect("held");
             scope.spawn(|| conn.with_object_lock(document(), |_| Ok::<_, Error>(())));

@@ -80,27 +80,28 @@ fn page_is_quick_with_1500_semaphores_and_500_holders() {
             &format!("web-{}/{number}", number % 9),
         );
     }
+    let shown = "return document.querySelectorAll('.slots tbody td:nth-child(3)').length === 500";
+    page.browser.wait("500 holders", shown, &[]);
     page.open("");
+    page.browser.wait("500 holders", shown, &[]);
     page.wait_for_text("#semaphores h2 small", "1,500 of 1,500 shown");
     // The time from the begin of the page, and the longest for which its script has blocked it, also while it was updated.
     let measured = "return new Promise((done) => { \
-         const cells = document.querySelectorAll('.slots tbody td:nth-child(3)'); \
+         const cell = document.querySelector('.slots tbody td:nth-child(3)'); \
          const texts = new Set(), begun = performance.now(); \
          let longest = 0; \
          new PerformanceObserver((list) => list.getEntries().forEach((task) => { longest = Math.max(longest, task.duration); })) \
              .observe({ type: 'longtask', buffered: true }); \
          new MutationObserver(() => { \
-             texts.add(cells[0].textContent); \
-             if (texts.size >= 3) done([cells.length, begun, longest]); \
-         }).observe(cells[0], { childList: true, characterData: true, subtree: true }); \
+             texts.add(cell.textContent); \
+             if (texts.size >= 3) done([begun, longest]); \
+         }).observe(cell, { childList: true, characterData: true, subtree: true }); \
      })";
-    let [holders, begun, longest] =
-        serde_json::from_value(page.browser.run(measured, &[])).expect("numbers");
-    let [_, _, _]: [f64; 3] = [holders, begun, longest];
+    let measured = page.browser.run(measured, &[]);
+    let [begun, longest]: [f64; 2] = serde_json::from_value(measured).expect("numbers");
     println!(
         "1500 semaphores: shown {begun:.0} ms after the begin; the longest task took {longest:.0} ms"
     );
-    assert!((holders - 500.0).abs() < 0.5, "{holders}");
     assert!(longest < 1000.0, "{longest}");
     assert_looks(&page);
 }
