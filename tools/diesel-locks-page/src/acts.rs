@@ -87,6 +87,6 @@ fn authorize(headers: &HeaderMap, token: Option<&str>) -> Result<(), Problem> {
     if !token.is_empty() && bool::from(given.as_bytes().ct_eq(token.as_bytes())) {
         return Ok(());
     }
-    let detail = "the token is missing or wrong: send it as Authorization: Bearer <token>";
+    let detail = "the token is missing or wrong";
     Err(Problem(StatusCode::UNAUTHORIZED, detail.to_owned()))
 }
