@@ -119,7 +119,7 @@ fn request_after_lowering_locks_no_slot_of_others() {
     conn.run_transaction(READ_COMMITTED, |conn| {
         let lowered = Semaphore::new("three", 2);
         let second = conn.try_acquire_slot(&lowered, LeaseOptions::new(HOUR))?;
-        second.expect("one of two is free");
+        let _second = second.expect("one of two is free");
         other.renew_slot(&mut first, HOUR).expect("not locked");
         Ok::<_, Error>(())
     })
