@@ -29,8 +29,10 @@ const RETRIES: &str = "diesel_locks_retries_total";
 
 const OUTCOMES: [&str; 5] = ["granted", "refused", "timed_out", "stopped", "failed"];
 
-/// So many names of semaphores are labels. Later ones are `other`, or the metrics would grow with the names of an application.
+/// So many names of semaphores are labels. Later ones are [`OTHER`], or the metrics would grow with the names of an application.
 const MOST_NAMES: usize = 100;
+
+const OTHER: &str = "other";
 
 /// Describes the metrics of this crate to the recorder, and sets counters to 0, so that their first change is seen. Call it once,
 /// when the recorder is installed. [The guide] lists the metrics.
@@ -42,7 +44,8 @@ const MOST_NAMES: usize = 100;
 /// let seconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
 /// let handle = PrometheusBuilder::new().set_buckets(&seconds)?.install_recorder()?;
 /// diesel_locks::describe_metrics();
-/// let answer = handle.render(); // to GET /metrics
+/// // To GET /metrics. If nobody asks, call `handle.run_upkeep()` every few seconds.
+/// let answer = handle.render();
 /// # assert!(answer.contains("diesel_locks_renewals_total{outcome=\"failed\"} 0"), "{answer}");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -93,6 +96,12 @@ pub fn describe_metrics() {
         describe_gauge!(name, text);
     }
     begin(&labels(None));
+    begin(&of_semaphore(OTHER));
+    // Those of requests before the recorder was installed.
+    let known: Vec<_> = lock(&NAMES).iter().cloned().collect();
+    for name in known {
+        begin(&of_semaphore(name));
+    }
     for outcome in ["renewed", "failed"] {
         count(RENEWALS, Vec::new(), outcome, 0);
     }
@@ -126,24 +135,25 @@ fn labels(semaphore: Option<&str>) -> Vec<Label> {
     let Some(name) = semaphore else {
         return vec![Label::from_static_parts("kind", "object_lock")];
     };
-    let slot = |name| {
-        let kind = Label::from_static_parts("kind", "slot");
-        vec![kind, Label::new("semaphore", name)]
-    };
     let mut names = lock(&NAMES);
     if let Some(known) = names.get(name) {
-        return slot(SharedString::from(Arc::clone(known)));
+        return of_semaphore(Arc::clone(known));
     }
     if names.len() == MOST_NAMES {
-        return slot("other".into());
+        return of_semaphore(OTHER);
     }
     let name: Arc<str> = name.into();
     names.insert(Arc::clone(&name));
     // Without the lock: the recorder is the application's.
     drop(names);
-    let labels = slot(name.into());
+    let labels = of_semaphore(name);
     begin(&labels);
     labels
+}
+
+fn of_semaphore(name: impl Into<SharedString>) -> Vec<Label> {
+    let kind = Label::from_static_parts("kind", "slot");
+    vec![kind, Label::new("semaphore", name)]
 }
 
 static NAMES: Mutex<BTreeSet<Arc<str>>> = Mutex::new(BTreeSet::new());

@@ -231,6 +231,8 @@ impl<P: Pool> Shared<P> {
             self.look_at(&mut inner, answer_by);
         } else if inner.unanswered + 1 >= self.connections.share() {
             self.look_at(&mut inner, now + MAX_RETRY_DELAY);
+            drop(inner);
+            events::record_renewal(&Ok(false), 0);
         } else {
             inner.unanswered += 1;
             inner.answer_by = None;
@@ -238,6 +240,7 @@ impl<P: Pool> Shared<P> {
             inner.current = inner.last;
             drop(inner);
             tracing::warn!("no answer: another thread renews the slots");
+            events::record_renewal(&Ok(false), 0);
             start(self, false);
         }
     }
@@ -253,10 +256,11 @@ impl<P: Pool> Shared<P> {
         let timeout = remaining.min(shortest / 6);
         let retry_delay = (shortest / 10).clamp(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
         let renewed = self.renew(number, &leases, timeout).await;
-        events::record_renewal(&renewed, leases.len());
+        // Without an answer it was recorded when the loop was replaced.
         if self.is_replaced(number) {
             return;
         }
+        events::record_renewal(&renewed, leases.len());
         let pause = match renewed {
             Ok(true) => shortest / 3,
             // Another session had a row locked, or there was no answer.

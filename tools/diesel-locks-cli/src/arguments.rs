@@ -45,7 +45,7 @@ pub(crate) enum Task {
     Watch(Watch),
     /// Serves a page that shows what `list` shows, until it is ended by Ctrl-C
     ///
-    /// It creates nothing in the database, and needs SELECT only.
+    /// It creates nothing in the database. A user who may only read is enough, except to release slots.
     Serve(Serve),
     /// Releases one slot of a holder that is known to have stopped
     ///
@@ -157,9 +157,18 @@ pub(crate) struct Serve {
         long,
         value_name = "TOKEN",
         env = "DIESEL_LOCKS_TOKEN",
-        hide_env_values = true
+        hide_env_values = true,
+        value_parser = parse_token
     )]
     pub(crate) token: Option<String>,
+}
+
+/// What a browser can send.
+fn parse_token(text: &str) -> Result<String, &'static str> {
+    if text.is_empty() || !text.chars().all(|c| c.is_ascii_graphic()) {
+        return Err("a token is visible characters of ASCII");
+    }
+    Ok(text.to_owned())
 }
 
 /// Each reading costs the server some queries.

@@ -97,8 +97,13 @@ impl Database {
         let Some((scheme, rest)) = self.url.split_once("://") else {
             return self.url.clone();
         };
-        let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
-        let place = place.split(['?', '#']).next().unwrap_or_default();
+        let (place, query) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
+        // What is before '@' may be a password, and so may what is after '?'.
+        let place = match place.rsplit_once('@') {
+            _ if query.contains('@') => "..",
+            Some((_, place)) => place,
+            None => place,
+        };
         format!("{scheme}://{place}")
     }
 
@@ -212,6 +217,14 @@ mod tests {
         let url = "mariadb://u:se@cret@h:3306/d?password=secret";
         let database = Database::from_url(Some(url)).expect("a URL");
         assert_eq!(database.name(), "mysql://h:3306/d");
+        for url in [
+            "postgres://h/d?user=u&password=se@cret",
+            "postgres://u:se?c@ret@h/d",
+            "postgres://u:se/cret@h/d",
+        ] {
+            let name = Database::from_url(Some(url)).expect("a URL").name();
+            assert!(!name.contains("ret") && !name.contains("se"), "{name}");
+        }
         for url in [None, Some(""), Some("oracle://secret@x"), Some(":memory:")] {
             let error = Database::from_url(url).expect_err("no URL");
             assert_eq!(error.code(), 2);

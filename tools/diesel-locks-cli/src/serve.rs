@@ -1,9 +1,15 @@
 //! `serve`: the page of diesel-locks-page.
 
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::Request;
+use axum::http::uri::Authority;
+use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Error as R2d2Error, Pool};
 use diesel_locks_page::Page;
 use serde_json::json;
@@ -29,10 +35,13 @@ pub(crate) fn serve(database: &Database, options: Serve, as_json: bool) -> Resul
         .connection_customizer(Box::new(Session))
         .build_unchecked(ConnectionManager::new(&database.url));
     let page = Page::new(pool).name(database.name());
-    let router: Router = diesel_locks_page::router(match options.token {
+    let mut router: Router = diesel_locks_page::router(match options.token {
         Some(token) => page.token(token),
         None => page,
     });
+    if options.listen.ip().is_loopback() {
+        router = router.layer(from_fn(only_of_this_machine));
+    }
     let served = || -> io::Result<()> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
@@ -45,6 +54,21 @@ pub(crate) fn serve(database: &Database, options: Serve, as_json: bool) -> Resul
     let action = "serve the page";
     served().map_err(|source| Failure::System { action, source })?;
     Ok(0)
+}
+
+/// Refuses a name that another site has pointed to this machine (DNS rebinding), whose scripts could read the page.
+async fn only_of_this_machine(request: Request, next: Next) -> Response {
+    let host = request.headers().get(header::HOST);
+    let host = host.and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
+    let is_of_this_machine = host.is_some_and(|host| {
+        let name = host.host().trim_matches(['[', ']']);
+        name == "localhost" || name.parse::<IpAddr>().is_ok()
+    });
+    if is_of_this_machine {
+        next.run(request).await
+    } else {
+        StatusCode::MISDIRECTED_REQUEST.into_response()
+    }
 }
 
 /// Sets up each connection of the pool.

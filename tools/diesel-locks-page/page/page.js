@@ -5,7 +5,7 @@
 /** The pause between two readings: at least this, and four times as long as a reading takes. */
 const PAUSE_MS = 1000;
 const LONGEST_PAUSE_MS = 10_000;
-/** A reading that takes longer is given up, and what is older than this is shown as such. */
+/** A reading that takes longer is given up. What is older than the longest pause and this is shown with its age. */
 const LIMIT_MS = 5000;
 
 const byId = (id) => document.getElementById(id);
@@ -16,6 +16,7 @@ let problem = null;
 let arrived = 0;
 let timer = 0;
 let newest = 0;
+let reading = new AbortController();
 
 const prefix = byId("prefix");
 prefix.value = new URLSearchParams(location.search).get("prefix") ?? "";
@@ -24,7 +25,11 @@ prefix.oninput = () => {
   history.replaceState(null, "", location.pathname + search);
   load();
 };
-document.onvisibilitychange = () => { if (!document.hidden) load(); };
+document.onvisibilitychange = () => {
+  if (document.hidden) return;
+  showAge();
+  load();
+};
 setInterval(showAge, 1000);
 load();
 
@@ -32,6 +37,8 @@ async function load() {
   clearTimeout(timer);
   const started = performance.now();
   const number = newest += 1;
+  reading.abort();
+  reading = new AbortController();
   const answer = await read(prefix.value);
   // The filter has changed meanwhile.
   if (number !== newest) return;
@@ -49,7 +56,7 @@ async function load() {
 
 async function read(prefix) {
   try {
-    const answer = await fetch(`${base}state?${new URLSearchParams({ prefix })}`, { signal: AbortSignal.timeout(LIMIT_MS) });
+    const answer = await fetch(`${base}state?${new URLSearchParams({ prefix })}`, { signal: AbortSignal.any([reading.signal, AbortSignal.timeout(LIMIT_MS)]) });
     const body = await answer.json();
     return answer.ok ? body : { problem: { what: "Not read", why: `${sentence(body.detail)}.` } };
   } catch {
@@ -59,11 +66,12 @@ async function read(prefix) {
 
 function showAge() {
   const since = Math.floor((performance.now() - arrived) / 1000);
-  write(byId("connection"), problem?.what ?? (snapshot ? "Live" : "Connecting"));
+  const isOld = snapshot && since * 1000 > LONGEST_PAUSE_MS + LIMIT_MS;
+  write(byId("connection"), problem?.what ?? (snapshot && !isOld ? "Live" : "Connecting"));
   write(byId("stale-why"), problem?.why ?? "");
   write(byId("age"), duration(since));
   byId("stale-age").hidden = !snapshot;
-  byId("stale").hidden = !problem;
+  byId("stale").hidden = !problem && !isOld;
 }
 
 function show() {
@@ -101,8 +109,11 @@ function show() {
 function showCount(id, { rows, total, may_be_more, refusal }) {
   const find = (selector) => document.querySelector(`#${id} > ${selector}`);
   const most = may_be_more ? `at least ${total.toLocaleString("en")}` : total.toLocaleString("en");
-  write(find("h2 > small"), total ? `${rows.length.toLocaleString("en")} of ${most} shown` : "");
-  find(".empty").hidden = total > 0 || Boolean(refusal);
+  write(find("h2 > small"), total || may_be_more ? `${rows.length.toLocaleString("en")} of ${most} shown` : "");
+  const empty = find(".empty");
+  empty.unfiltered ??= empty.textContent;
+  write(empty, prefix.value ? "None whose name begins with this text." : empty.unfiltered);
+  empty.hidden = total > 0 || may_be_more || Boolean(refusal);
   write(find(".refusal"), refusal ? `Not shown: ${refusal}.` : "");
 }
 
@@ -124,7 +135,7 @@ function showTable(id, list, texts, more = () => {}) {
   });
 }
 
-/** The semaphores whose names have the same text before a colon: a table of those with holders, and the others folded. */
+/** The semaphores whose names have the same text before a colon: a table of those with leases, and the others folded. */
 function newGroup() {
   const group = create("div");
   const table = create("table", "slots");
@@ -138,22 +149,24 @@ function newGroup() {
 
 function showGroup(group, name, semaphores, groups) {
   const [title, table, free] = group.children;
-  const held = semaphores.filter(({ slots }) => slots.length > 0);
+  const isLeased = ({ held, slots }) => held > 0 || slots.length > 0;
+  const held = semaphores.filter(isLeased);
   title.hidden = name === "" && groups === 1;
   write(title, name || "Without a group");
   table.hidden = held.length === 0;
   keep(table, held, (semaphore) => semaphore.name, newSemaphore, showSemaphore, 1);
-  free.semaphores = semaphores.filter(({ slots }) => slots.length === 0);
+  free.semaphores = semaphores.filter((semaphore) => !isLeased(semaphore));
   free.hidden = free.semaphores.length === 0;
   const count = free.semaphores.length;
-  write(free.firstChild, count === 1 ? "1 free semaphore" : `${count.toLocaleString("en")} free semaphores`);
+  write(free.firstChild, count === 1 ? "1 semaphore without a lease" : `${count.toLocaleString("en")} semaphores without a lease`);
   showFree(free);
 }
 
 /** Nothing is built that is folded. */
 function showFree(free) {
   keep(free.lastChild, free.open ? free.semaphores : [], ({ name }) => name, () => create("li"), (item, { name, permits }) => {
-    write(item, `${name} (${permits === 0 ? "paused: no permits" : permits === 1 ? "1 permit" : `${permits} permits`})`);
+    const number = permits === 0 ? "paused: no permits" : permits === 1 ? "1 permit" : `${permits} permits`;
+    write(item, permits === null ? name : `${name} (${number})`);
   });
 }
 
@@ -174,8 +187,9 @@ function showSemaphore(body, semaphore) {
   body.item = semaphore;
   const [title, count] = body.rows[0].cells[0].children;
   write(title, name);
+  const of = permits === null ? "" : ` of ${permits}`;
   const rest = held > slots.length ? `, ${slots.length} shown` : "";
-  write(count, `${slots.filter((slot) => !slot.released).length + Math.max(0, held - slots.length)} of ${permits} held${rest}`);
+  write(count, `${slots.filter((slot) => !slot.released).length + Math.max(0, held - slots.length)}${of} held${rest}`);
   keep(body, slots, (slot) => slot.number, newSlot, showSlot, 1);
 }
 

@@ -33,30 +33,14 @@ pub(crate) enum Act {
     RequestRelease,
 }
 
-pub(crate) async fn release(
-    State(shared): State<Arc<Shared>>,
-    headers: HeaderMap,
-    Json(grant): Json<Grant>,
-) -> Result<Json<Value>, Problem> {
-    act(&shared, &headers, grant, Act::Release).await
-}
-
-pub(crate) async fn request_release(
-    State(shared): State<Arc<Shared>>,
-    headers: HeaderMap,
-    Json(grant): Json<Grant>,
-) -> Result<Json<Value>, Problem> {
-    act(&shared, &headers, grant, Act::RequestRelease).await
-}
-
 /// Answers 409 if nobody holds the grant by now.
-async fn act(
-    shared: &Shared,
-    headers: &HeaderMap,
-    grant: Grant,
+pub(crate) async fn act(
     act: Act,
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    Json(grant): Json<Grant>,
 ) -> Result<Json<Value>, Problem> {
-    authorize(headers, shared.page.token.as_deref())?;
+    authorize(&headers, shared.page.token.as_deref())?;
     let database = Arc::clone(&shared.page.database);
     let gone = format!(
         "slot {} of {:?} is not held with the fence {}: nothing was done",
@@ -83,8 +67,7 @@ fn authorize(headers: &HeaderMap, token: Option<&str>) -> Result<(), Problem> {
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.strip_prefix("Bearer "))
         .unwrap_or_default();
-    // An empty token is none.
-    if !token.is_empty() && bool::from(given.as_bytes().ct_eq(token.as_bytes())) {
+    if bool::from(given.as_bytes().ct_eq(token.as_bytes())) {
         return Ok(());
     }
     let detail = "the token is missing or wrong";

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::acts::{Act, Grant};
 
-/// The semaphores that are shown at most: those with holders first.
+/// The semaphores that are shown at most: those with leases first.
 const MOST_SEMAPHORES: usize = 2000;
 
 /// The slots of a semaphore, and the rows of every other list, that are shown at most.
@@ -62,7 +62,8 @@ struct Waiter {
 #[derive(Serialize)]
 struct Semaphore {
     name: String,
-    permits: u32,
+    /// `None` if the number is not in the database.
+    permits: Option<u32>,
     held: u32,
     /// Those that are not free.
     slots: Vec<HeldSlot>,
@@ -97,12 +98,16 @@ where
         let conn: &mut C = &mut *self.get()?;
         let all = ListOptions::new().limit(MAX_LISTED).name_prefix(prefix);
         let mut locks = conn.held_object_locks(MAX_LISTED);
+        let listed = locks.as_ref().map_or(0, Vec::len);
         if let Ok(locks) = &mut locks {
             // A lock whose id is not shown may be one of them.
             locks.retain(|lock| lock.id.as_deref().is_none_or(|id| id.starts_with(prefix)));
         }
         Ok(Lists {
-            object_locks: List::of(locks, MOST_ROWS, ObjectLock::from)?,
+            object_locks: List {
+                may_be_more: may_be_more(listed),
+                ..List::of(locks, MOST_ROWS, ObjectLock::from)?
+            },
             semaphores: semaphores(conn, &all)?,
             sequences: List::of(conn.sequences(&all), MOST_ROWS, |it| Sequence {
                 name: it.name,
@@ -158,10 +163,14 @@ fn semaphores<C: InspectExt>(
     }
     List::of(found, MOST_SEMAPHORES, |it: SemaphoreInfo| Semaphore {
         slots: slots.remove(&it.name).unwrap_or_default(),
-        permits: it.permits.unwrap_or(it.slots),
+        permits: it.permits,
         held: it.held,
         name: it.name,
     })
+}
+
+fn may_be_more(listed: usize) -> bool {
+    listed >= MAX_LISTED as usize
 }
 
 impl<T> List<T> {
@@ -183,7 +192,7 @@ impl<T> List<T> {
         };
         Ok(Self {
             total: found.len(),
-            may_be_more: found.len() >= MAX_LISTED as usize,
+            may_be_more: may_be_more(found.len()),
             rows: found.into_iter().take(most).map(row).collect(),
             refusal,
         })

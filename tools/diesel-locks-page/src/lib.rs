@@ -12,6 +12,7 @@ use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 use diesel_locks::uuid::Uuid;
 use diesel_locks::{InspectExt, RequestInfo, SemaphoreExt};
 
+use crate::acts::{Act, act};
 use crate::database::Database;
 use crate::state::Reader;
 
@@ -51,8 +52,17 @@ impl Page {
     }
 
     /// Allows those who know the token to release a slot, and to request its release. The page asks for it.
+    ///
+    /// # Panics
+    ///
+    /// If the token is empty, or has other characters than visible ones of ASCII: a browser can't send it.
     pub fn token(mut self, token: impl Into<String>) -> Self {
-        self.token = Some(token.into());
+        let token = token.into();
+        assert!(
+            !token.is_empty() && token.chars().all(|c| c.is_ascii_graphic()),
+            "a token is visible characters of ASCII"
+        );
+        self.token = Some(token);
         self
     }
 
@@ -96,8 +106,11 @@ pub fn router<S: Clone + Send + Sync + 'static>(page: impl Into<Page>) -> Router
     Router::new()
         .route("/", get(index))
         .route("/state", get(state::state))
-        .route("/release", post(acts::release))
-        .route("/request-release", post(acts::request_release))
+        .route("/release", post(|a, b, c| act(Act::Release, a, b, c)))
+        .route(
+            "/request-release",
+            post(|a, b, c| act(Act::RequestRelease, a, b, c)),
+        )
         .with_state(Arc::new(shared))
 }
 

@@ -1,7 +1,7 @@
 //! `serve`.
 
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Stdio};
 
 use program_support::testing::http::{get, send_json};
@@ -113,6 +113,30 @@ fn token_allows_releases(url: &str) {
     );
     let gone = send_json(serving.address, "/release", &token, &grant).answer();
     gone.assert_problem(409, "is not held with the fence");
+}
+
+#[test]
+fn name_of_another_site_is_refused() {
+    let directory = TempDir::new().expect("a directory");
+    let url = path_in(&directory, "app.db");
+    let cli = Cli { url };
+    cli.text(&["migrate"]);
+    let serving = Serving::start(&cli, &[]);
+    for (host, status) in [
+        ("evil.example", "421"),
+        ("localhost:8080", "200"),
+        ("[::1]", "200"),
+    ] {
+        let mut conn = TcpStream::connect(serving.address).expect("a connection");
+        write!(
+            conn,
+            "GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        )
+        .expect("sent");
+        let mut answer = String::new();
+        conn.read_to_string(&mut answer).expect("an answer");
+        assert_eq!(answer.split(' ').nth(1), Some(status), "{host}: {answer}");
+    }
 }
 
 #[test]

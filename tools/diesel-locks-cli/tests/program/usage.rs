@@ -73,6 +73,8 @@ fn wrong_arguments_are_named_with_their_limit() {
         ),
         (&["purge", "--older-than", "yesterday"], "yesterday"),
         (&["release", "a", "1"], "--fence"),
+        (&["serve", "--token", "let me in"], "visible characters"),
+        (&["serve", "--token", ""], "visible characters"),
     ] {
         let output = without_database().output(arguments);
         let error = String::from_utf8_lossy(&output.stderr);

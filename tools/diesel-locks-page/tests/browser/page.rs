@@ -35,7 +35,7 @@ impl Service {
         let page = diesel_locks_page::Page::new(pool).name("test of the page");
         let requests = locks.clone();
         let page = page
-            .token("let me in")
+            .token("let-me-in")
             .requests(move || requests.requests());
         let app = Router::new().nest("/a/locks", diesel_locks_page::router(page));
         let runtime = Runtime::new().expect("threads");
@@ -140,7 +140,7 @@ impl Page {
     pub(crate) fn confirm(&self) {
         let clear = "document.getElementById('token').value = ''";
         self.browser.run(clear, &[]);
-        self.browser.type_into("#token", "let me in");
+        self.browser.type_into("#token", "let-me-in");
         self.browser.click("#dialog-ok");
     }
 
