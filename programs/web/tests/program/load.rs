@@ -137,7 +137,7 @@ fn jobs_never_exceed_the_permits(url: &str) {
             let collate = &lists["semaphores"]["rows"][0];
             let slots = collate["slots"].as_array().into_iter().flatten();
             let fences: BTreeSet<_> = slots.map(|slot| slot["fence"].to_string()).collect();
-            collate["name"] == "collate" && collate["permits"] == 3 && fences == of("fence")
+            collate["name"] == "collate" && collate["held"] == 3 && fences == of("fence")
         });
     }
     let refused = answers.iter().find(|answer| answer.status == 429);
