@@ -147,7 +147,7 @@ pub(crate) struct Watch {
 pub(crate) struct Serve {
     /// The address and port; with port 0 the system chooses one
     ///
-    /// Whoever reaches it sees the names of locks and holders.
+    /// Every client that can connect to it can read the names of locks and holders.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     pub(crate) listen: SocketAddr,
     /// Those who know it may release slots, and request their release [default: nobody may]

@@ -174,7 +174,7 @@ fn may_be_more(listed: usize) -> bool {
 }
 
 impl<T> List<T> {
-    /// What is refused is told in place of the list, and the other lists are shown.
+    /// A list that the user may not read, or that the server does not show, contains the reason and no rows. Other errors are returned.
     fn of<U>(
         found: Result<Vec<U>, Error>,
         most: usize,

@@ -94,7 +94,7 @@ impl Reader {
         }
     }
 
-    /// The future may be dropped: what it began goes on.
+    /// If the future is dropped, the reading that it has started continues.
     async fn lists(&self, prefix: &str) -> Result<Arc<Lists>, Problem> {
         let readings = &mut *self.readings.lock().await;
         loop {
