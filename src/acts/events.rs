@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::acts::metrics;
+use crate::acts::metrics::{self, Counted, INSIDE};
 use crate::values::lock_request::{LockOutcome, Request};
 use crate::values::retry_policy::RetryReason;
 use crate::{Error, Semaphore};
@@ -92,14 +92,14 @@ pub(crate) fn locks_held(request: &Request) -> impl FnOnce() {
 /// Object locks, or slots of the semaphore with this name, that are held from now on. Counted until it is dropped.
 pub(crate) struct Inside {
     since: Instant,
-    _counted: metrics::Counted,
+    _counted: Counted,
 }
 
 impl Inside {
     pub(crate) fn new(semaphore: Option<&str>) -> Self {
         Self {
             since: Instant::now(),
-            _counted: metrics::inside(semaphore),
+            _counted: Counted::new(INSIDE, semaphore),
         }
     }
 

@@ -19,9 +19,11 @@ use crate::values::retry_policy::RetryReason;
 const REQUESTS: &str = "diesel_locks_requests_total";
 const WAIT: &str = "diesel_locks_wait_seconds";
 const HOLD: &str = "diesel_locks_hold_seconds";
-const WAITING: &str = "diesel_locks_waiting_requests";
-const QUEUED: &str = "diesel_locks_queued_requests";
-const INSIDE: &str = "diesel_locks_inside_requests";
+/// Requests that have not ended.
+pub(crate) const WAITING: &str = "diesel_locks_waiting_requests";
+/// Requests that do not ask at once.
+pub(crate) const QUEUED: &str = "diesel_locks_queued_requests";
+pub(crate) const INSIDE: &str = "diesel_locks_inside_requests";
 const LOST: &str = "diesel_locks_slots_lost_total";
 const STALLED: &str = "diesel_locks_slots_stalled_total";
 const RENEWALS: &str = "diesel_locks_renewals_total";
@@ -163,7 +165,7 @@ static NAMES: Mutex<BTreeSet<Arc<str>>> = Mutex::new(BTreeSet::new());
 pub(crate) struct Counted(Gauge);
 
 impl Counted {
-    fn new(name: &'static str, semaphore: Option<&str>) -> Self {
+    pub(crate) fn new(name: &'static str, semaphore: Option<&str>) -> Self {
         let gauge = gauge!(name, labels(semaphore));
         gauge.increment(1);
         Self(gauge)
@@ -174,20 +176,6 @@ impl Drop for Counted {
     fn drop(&mut self) {
         self.0.decrement(1);
     }
-}
-
-/// Counts a request until it has ended.
-pub(crate) fn waiting(semaphore: Option<&str>) -> Counted {
-    Counted::new(WAITING, semaphore)
-}
-
-/// Counts a request that does not ask at once.
-pub(crate) fn queued(semaphore: Option<&str>) -> Counted {
-    Counted::new(QUEUED, semaphore)
-}
-
-pub(crate) fn inside(semaphore: Option<&str>) -> Counted {
-    Counted::new(INSIDE, semaphore)
 }
 
 pub(crate) fn count_request(semaphore: Option<&str>, outcome: &'static str, waited: Duration) {

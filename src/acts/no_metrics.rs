@@ -4,19 +4,17 @@ use std::time::Duration;
 
 use crate::values::retry_policy::RetryReason;
 
+pub(crate) const WAITING: &str = "";
+pub(crate) const QUEUED: &str = "";
+pub(crate) const INSIDE: &str = "";
+
 #[must_use]
 pub(crate) struct Counted;
 
-pub(crate) fn waiting(_: Option<&str>) -> Counted {
-    Counted
-}
-
-pub(crate) fn queued(_: Option<&str>) -> Counted {
-    Counted
-}
-
-pub(crate) fn inside(_: Option<&str>) -> Counted {
-    Counted
+impl Counted {
+    pub(crate) fn new(_: &str, _: Option<&str>) -> Self {
+        Self
+    }
 }
 
 pub(crate) fn count_request(_: Option<&str>, _: &'static str, _: Duration) {}

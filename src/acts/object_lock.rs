@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use crate::acts::cancel_guard::{CancelGuard, unless_dropped};
 use crate::acts::closures::Work;
+use crate::acts::events;
 #[cfg(feature = "testing")]
 use crate::acts::failures;
+use crate::acts::metrics::{Counted, WAITING};
 use crate::acts::transaction::{self, TransactionFailure, begin_savepoint, outside};
 use crate::acts::waiting::answer_in_time;
-use crate::acts::{events, metrics};
+
 use crate::engine::ending::roll_back;
 use crate::engine::{Engine, HasEngine};
 use crate::link::depth::{LockedObjects, depth};
@@ -37,7 +39,7 @@ async fn in_time(
     request: &Request,
     begins: bool,
 ) -> Result<LockOutcome, Error> {
-    let _waiting = metrics::waiting(None);
+    let _waiting = Counted::new(WAITING, None);
     let depth = depth(engine.status())?;
     let in_process = engine.is_in_process();
     // PostgreSQL locks all objects by one statement.

@@ -9,7 +9,7 @@ use crate::acts::closures::Work;
 use crate::acts::events::{Inside, record_slot, record_slot_released};
 #[cfg(feature = "testing")]
 use crate::acts::failures;
-use crate::acts::metrics;
+use crate::acts::metrics::{Counted, WAITING};
 use crate::acts::several::Several;
 use crate::acts::slot_attempts::{RetryBudget, acquire, begin_with_slot};
 use crate::acts::slot_queue::{
@@ -61,7 +61,7 @@ async fn request(
     wait: Option<Wait>,
 ) -> Result<Option<Slot>, Error> {
     let started = Instant::now();
-    let _waiting = metrics::waiting(Some(semaphore.name()));
+    let _waiting = Counted::new(WAITING, Some(semaphore.name()));
     let is_lease = acquire.as_ref().is_ok_and(Acquire::is_lease);
     let outcome = async {
         let mut acquire = acquire?;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 #[cfg(feature = "testing")]
 use crate::acts::failures::is_chosen_timeout;
-use crate::acts::metrics;
+use crate::acts::metrics::{Counted, QUEUED};
 use crate::queue::{Place, Released};
 use crate::rt::stop_token::StopToken;
 use crate::rt::{self, LATEST_ANSWER};
@@ -192,7 +192,7 @@ pub(crate) struct Attempts<'a> {
     cause: Option<Error>,
     /// For the metrics.
     semaphore: Option<&'a str>,
-    queued: Option<metrics::Counted>,
+    queued: Option<Counted>,
 }
 
 impl<'a> Attempts<'a> {
@@ -232,7 +232,7 @@ impl<'a> Attempts<'a> {
     pub(crate) async fn next(&mut self) -> Result<Attempt, Error> {
         let waiting = self.waiting;
         if !self.place.may_query_at_once() {
-            let queued = || metrics::queued(self.semaphore);
+            let queued = || Counted::new(QUEUED, self.semaphore);
             self.queued.get_or_insert_with(queued);
         }
         let released = self.place.turn(waiting.deadline(), waiting.stop()).await;

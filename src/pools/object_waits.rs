@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use crate::acts::cancel_guard::{CancelGuard, unless_dropped};
 use crate::acts::closures::{RepeatedWork, Work};
+use crate::acts::events;
+use crate::acts::metrics::{Counted, WAITING};
 use crate::acts::object_lock;
 use crate::acts::retries::{self, after_attempt};
 use crate::acts::transaction::{self, commit_or_rollback, roll_back_stopped, run_begun};
 use crate::acts::waiting::{Answer, Attempts, Waiting};
-use crate::acts::{events, metrics};
 use crate::engine::{Engine, HasEngine};
 use crate::error::limits::LONGEST_WAIT;
 use crate::link::activity::{Active, Activity};
@@ -119,7 +120,7 @@ pub(crate) async fn begin<'a, P: Pool>(
 }
 
 async fn acquire<P: Pool>(shared: &Shared<P>, wait: &ObjectWait) -> Result<Borrowed<P>, Error> {
-    let _waiting = metrics::waiting(None);
+    let _waiting = Counted::new(WAITING, None);
     let ObjectWait {
         request,
         waiting,

@@ -77,15 +77,6 @@ impl Page {
     }
 }
 
-impl<C> From<Pool<ConnectionManager<C>>> for Page
-where
-    C: R2D2Connection + InspectExt + SemaphoreExt + 'static,
-{
-    fn from(pool: Pool<ConnectionManager<C>>) -> Self {
-        Self::new(pool)
-    }
-}
-
 /// What the handlers share.
 struct Shared {
     page: Page,
@@ -93,9 +84,8 @@ struct Shared {
     html: String,
 }
 
-/// Returns the routes of a [`Page`], or of a pool, for an application with any state.
-pub fn router<S: Clone + Send + Sync + 'static>(page: impl Into<Page>) -> Router<S> {
-    let page = page.into();
+/// Returns the routes of a page, for an application with any state.
+pub fn router<S: Clone + Send + Sync + 'static>(page: Page) -> Router<S> {
     let shared = Shared {
         reader: Reader::new(Arc::clone(&page.database)),
         html: include_str!("../page/index.html")

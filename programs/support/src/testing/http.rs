@@ -61,11 +61,6 @@ impl Sent {
         let status = status.unwrap_or_else(|| panic!("no status: {head}"));
         Answer { status, head, body }
     }
-
-    /// The stream of an answer that does not end.
-    pub fn stream(self) -> TcpStream {
-        self.0
-    }
 }
 
 /// The value of a header.
