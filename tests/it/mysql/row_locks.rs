@@ -143,14 +143,15 @@ fn release_in_an_open_transaction_locks_no_gap() {
     let others = [("u", 1), ("v", 1), ("big", 900)];
     let others = others.map(|(name, permits)| Semaphore::new(name, permits));
     conn.register_semaphores(&others).expect("register");
-    let used = "UPDATE diesel_locks_slots SET token = UNHEX(MD5(number)), holder = 'web-2/4711' WHERE name = 'big'";
+    let used =
+        "UPDATE diesel_locks_slots SET token = number, holder = 'web-2/4711' WHERE name = 'big'";
     Mysql::sql(&mut conn, used);
     Mysql::sql(&mut conn, "ANALYZE TABLE diesel_locks_slots");
-    let without_hint = "EXPLAIN UPDATE diesel_locks_slots SET token = NULL WHERE name = 't' AND number = 1 AND token = 'A'";
-    let plan: Vec<Plan> = diesel::sql_query(without_hint)
-        .load(&mut conn)
-        .expect("a plan");
     if Mysql::number(&mut conn, "VERSION() LIKE '%MariaDB%'") == 1 {
+        let without_hint = "EXPLAIN UPDATE diesel_locks_slots SET token = NULL WHERE name = 't' AND number = 1 AND token = 'A'";
+        let plan: Vec<Plan> = diesel::sql_query(without_hint)
+            .load(&mut conn)
+            .expect("a plan");
         assert_eq!(plan[0].key.as_deref(), Some("diesel_locks_slots_expiry"));
     }
     Mysql::sql(&mut other, "SET SESSION innodb_lock_wait_timeout = 1");

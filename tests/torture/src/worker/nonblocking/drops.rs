@@ -24,6 +24,7 @@ use crate::worker::errors::{
 };
 use crate::worker::locks;
 use crate::worker::operation::Operation;
+use crate::worker::pool::settings;
 use crate::worker::workload::Workload;
 
 /// How long a write waits for other writers, and the pause between two attempts.
@@ -199,13 +200,21 @@ impl<C: Store> Attempt<C> {
         self.operation.requested(asked.as_ref().err())
     }
 
-    /// Writes a row by the same connection. It is lost if the transaction is still open.
+    /// Writes a row by the connection. It is lost if the transaction is still open.
     async fn write_outside(&self, conn: &mut C::Async) -> Result<(), Failure> {
-        let step = workload_spec::STEP_OUTSIDE;
         // The method may have set them. A statement that waits for another writer is not to wait for long: the end of the
         // runtime waits for it, before it drops the transaction of that writer.
-        let settings = "PRAGMA busy_timeout = 10; PRAGMA query_only = 0";
-        conn.batch_execute(settings).await?;
+        let brief = "PRAGMA busy_timeout = 10; PRAGMA query_only = 0";
+        conn.batch_execute(brief).await?;
+        let written = self.write_until_free(conn).await;
+        // It may be a connection that the operation did not use, and is lent again.
+        conn.batch_execute(&settings::<C>(&self.context.job))
+            .await?;
+        written
+    }
+
+    async fn write_until_free(&self, conn: &mut C::Async) -> Result<(), Failure> {
+        let step = workload_spec::STEP_OUTSIDE;
         let started = Instant::now();
         loop {
             match conn.insert_step(self.operation.op, step).await {
