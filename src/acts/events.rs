@@ -1,9 +1,11 @@
-//! Events for `tracing`: those of the page `operation::events` of the documentation. What they tell is counted too, by the feature
-//! `metrics`.
+//! Events and spans for `tracing`: those of the page `operation::events` of the documentation. What they tell is counted too, by the
+//! feature `metrics`.
 
 use std::time::{Duration, Instant};
 
-use crate::acts::metrics::{self, Counted, INSIDE};
+use tracing::{Span, debug_span};
+
+use crate::acts::metrics::{self, Counted, INSIDE, WAITING};
 use crate::values::lock_request::{LockOutcome, Request};
 use crate::values::retry_policy::RetryReason;
 use crate::{Error, Semaphore};
@@ -74,7 +76,7 @@ pub(crate) fn record_locks(request: &Request, ended: Result<LockOutcome, &Error>
 
 /// Object locks are held from now on. The caller calls the result after the end of their transaction.
 pub(crate) fn locks_held(request: &Request) -> impl FnOnce() {
-    let inside = Inside::new(None);
+    let inside = Period::hold_locks(request);
     move || {
         let held = inside.elapsed();
         metrics::observe_hold(None, held);
@@ -89,17 +91,49 @@ pub(crate) fn locks_held(request: &Request) -> impl FnOnce() {
     }
 }
 
-/// Object locks, or slots of the semaphore with this name, that are held from now on. Counted until it is dropped.
-pub(crate) struct Inside {
+/// The wait of a request, or the time in which what it was granted is held. Counted, and in a span, until it is dropped. The span is
+/// not entered: those of the application keep their parents.
+#[must_use]
+pub(crate) struct Period {
     since: Instant,
     _counted: Counted,
+    _span: Span,
 }
 
-impl Inside {
-    pub(crate) fn new(semaphore: Option<&str>) -> Self {
+impl Period {
+    pub(crate) fn wait_for_locks(request: &Request) -> Self {
+        let span = debug_span!(
+            target: "diesel_locks::object_lock",
+            "diesel_locks.wait",
+            ids = %request.event_ids()
+        );
+        Self::begin(WAITING, None, span)
+    }
+
+    fn hold_locks(request: &Request) -> Self {
+        let span = debug_span!(
+            target: "diesel_locks::object_lock",
+            "diesel_locks.hold",
+            ids = %request.event_ids()
+        );
+        Self::begin(INSIDE, None, span)
+    }
+
+    pub(crate) fn wait_for_slot(semaphore: &str) -> Self {
+        let span = debug_span!(target: "diesel_locks::slot", "diesel_locks.wait", semaphore);
+        Self::begin(WAITING, Some(semaphore), span)
+    }
+
+    pub(crate) fn hold_slot(semaphore: &str) -> Self {
+        let span = debug_span!(target: "diesel_locks::slot", "diesel_locks.hold", semaphore);
+        Self::begin(INSIDE, Some(semaphore), span)
+    }
+
+    fn begin(gauge: &'static str, semaphore: Option<&str>, span: Span) -> Self {
         Self {
             since: Instant::now(),
-            _counted: Counted::new(INSIDE, semaphore),
+            _counted: Counted::new(gauge, semaphore),
+            _span: span,
         }
     }
 

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use crate::acts::cancel_guard::{CancelGuard, unless_dropped};
 use crate::acts::closures::Work;
-use crate::acts::events;
+use crate::acts::events::{self, Period};
 #[cfg(feature = "testing")]
 use crate::acts::failures;
-use crate::acts::metrics::{Counted, WAITING};
 use crate::acts::transaction::{self, TransactionFailure, begin_savepoint, outside};
 use crate::acts::waiting::answer_in_time;
 
@@ -39,7 +38,7 @@ async fn in_time(
     request: &Request,
     begins: bool,
 ) -> Result<LockOutcome, Error> {
-    let _waiting = Counted::new(WAITING, None);
+    let _waiting = Period::wait_for_locks(request);
     let depth = depth(engine.status())?;
     let in_process = engine.is_in_process();
     // PostgreSQL locks all objects by one statement.

@@ -6,10 +6,9 @@ use uuid::Uuid;
 
 use crate::acts::cancel_guard::CancelGuard;
 use crate::acts::closures::Work;
-use crate::acts::events::{Inside, record_slot, record_slot_released};
+use crate::acts::events::{Period, record_slot, record_slot_released};
 #[cfg(feature = "testing")]
 use crate::acts::failures;
-use crate::acts::metrics::{Counted, WAITING};
 use crate::acts::several::Several;
 use crate::acts::slot_attempts::{RetryBudget, acquire, begin_with_slot};
 use crate::acts::slot_queue::{
@@ -61,7 +60,7 @@ async fn request(
     wait: Option<Wait>,
 ) -> Result<Option<Slot>, Error> {
     let started = Instant::now();
-    let _waiting = Counted::new(WAITING, Some(semaphore.name()));
+    let _waiting = Period::wait_for_slot(semaphore.name());
     let is_lease = acquire.as_ref().is_ok_and(Acquire::is_lease);
     let outcome = async {
         let mut acquire = acquire?;
@@ -139,7 +138,7 @@ where
     for<'r> F: Work<&'r mut C, Result<T, E>>,
     E: From<Error>,
 {
-    let inside = Inside::new(Some(&slot.semaphore));
+    let inside = Period::hold_slot(&slot.semaphore);
     let mut guard = CancelGuard::after_begin(conn)?;
     let outcome = caught(run_begun(&mut *guard, None, work, || ())).await;
     record_slot_released(&slot.semaphore, None, inside.elapsed());

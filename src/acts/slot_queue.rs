@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use crate::acts::cancel_guard::unless_dropped;
-use crate::acts::events::{Inside, record_slot_released};
+use crate::acts::events::{Period, record_slot_released};
 use crate::acts::slot::Acquire;
 use crate::acts::slot_attempts::{MAX_RESIZE_WAIT, MIN_RESIZE_WAIT, NO_WAIT, RetryBudget};
 use crate::acts::waiting::{Answer, Attempt, Attempts, Waiting};
@@ -175,14 +175,14 @@ pub(crate) fn notify_released(semaphore: &str, count: usize, number: Option<u32>
 pub(crate) struct NotifyOnDrop<'a> {
     semaphore: &'a Semaphore,
     /// `None`: the transaction was not used.
-    inside: Option<Inside>,
+    inside: Option<Period>,
 }
 
 impl<'a> NotifyOnDrop<'a> {
     pub(crate) fn new(semaphore: &'a Semaphore) -> Self {
         Self {
             semaphore,
-            inside: Some(Inside::new(Some(semaphore.name()))),
+            inside: Some(Period::hold_slot(semaphore.name())),
         }
     }
 

@@ -152,7 +152,7 @@ pub mod blocking {}
 #[cfg(feature = "_async")]
 pub mod dropped_futures {}
 
-/// The events that this crate records by [`tracing`](https://docs.rs/tracing), for logs.
+/// The events and spans that this crate records by [`tracing`](https://docs.rs/tracing), for logs and OpenTelemetry.
 ///
 /// A later version of this crate may change messages and levels, but not the targets, outcomes and fields of the table. `waited_us`
 /// and `held_us` are whole microseconds (`u64`); `waited` and `held` are the same durations as texts, and `pause` is a text too.
@@ -177,7 +177,11 @@ pub mod dropped_futures {}
 /// ends, or when the slot was acquired. A lost guard records `lost` and no `released`. Other events, such as renewals that failed,
 /// have targets that begin with `diesel_locks::` too, and no `outcome`.
 ///
-/// The feature `metrics` [counts them](https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md#metrics).
+/// Two spans of level DEBUG have the same targets: `diesel_locks.wait`, from a request to its grant or failure, and `diesel_locks.hold`,
+/// from the grant to the event `released` or `lost`. Their field is `ids` or `semaphore`, their parent the span that makes the request.
+/// They are not entered: the spans of a closure have the parent that they have without this crate.
+///
+/// The feature `metrics` [counts the events](https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md#metrics).
 pub mod events {}
 
 #[doc = include_str!("../../docs/privileges.md")]

@@ -8,7 +8,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use crate::acts::events::Inside;
+use crate::acts::events::Period;
 use crate::acts::{events, slot};
 pub(crate) use crate::engine::slots::ReleaseKind;
 use crate::jobs::callbacks::{Callback, call, call_all};
@@ -30,7 +30,7 @@ const LONGEST_LOOK: Duration = Duration::from_secs(60);
 pub(crate) struct Held {
     state: Arc<State>,
     renewer: Arc<Handle>,
-    _inside: Inside,
+    _inside: Period,
     /// A shutdown waits for it.
     _active: Active,
 }
@@ -72,7 +72,7 @@ impl Held {
             all.push((Arc::downgrade(&state), Arc::downgrade(&renewer)));
         }
         Self {
-            _inside: Inside::new(Some(&state.slot.semaphore)),
+            _inside: Period::hold_slot(&state.slot.semaphore),
             state,
             renewer,
             _active: active,

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::acts::cancel_guard::{CancelGuard, unless_dropped};
 use crate::acts::closures::{RepeatedWork, Work};
-use crate::acts::events;
-use crate::acts::metrics::{Counted, WAITING};
+use crate::acts::events::{self, Period};
 use crate::acts::object_lock;
 use crate::acts::retries::{self, after_attempt};
 use crate::acts::transaction::{self, commit_or_rollback, roll_back_stopped, run_begun};
@@ -120,7 +119,7 @@ pub(crate) async fn begin<'a, P: Pool>(
 }
 
 async fn acquire<P: Pool>(shared: &Shared<P>, wait: &ObjectWait) -> Result<Borrowed<P>, Error> {
-    let _waiting = Counted::new(WAITING, None);
+    let _waiting = Period::wait_for_locks(&wait.request);
     let ObjectWait {
         request,
         waiting,

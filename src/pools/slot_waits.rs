@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::acts::cancel_guard::discard_if_unusable;
 use crate::acts::closures::Work;
-use crate::acts::events::record_slot;
-use crate::acts::metrics::{Counted, WAITING};
+use crate::acts::events::{Period, record_slot};
 use crate::acts::several::Several;
 use crate::acts::slot::{Acquire, finish_with_slots};
 use crate::acts::slot_attempts::RetryBudget;
@@ -38,7 +37,7 @@ pub(crate) async fn request<P: Pool>(
     pace: Pace,
 ) -> Result<Granted<P>, Error> {
     let started = Instant::now();
-    let _waiting = Counted::new(WAITING, Some(semaphore.name()));
+    let _waiting = Period::wait_for_slot(semaphore.name());
     let is_lease = acquire.as_ref().is_ok_and(Acquire::is_lease);
     let outcome = async {
         let mut acquire = acquire?;

@@ -241,6 +241,7 @@ macro_rules! connection_tests {
                 held_time_starts_at_the_grant,
                 tracing_records_the_outcomes_of_slots,
                 tracing_records_a_lost_slot,
+                tracing_has_spans_of_waits_and_holds,
             },
             session_state::{
                 drawing_a_number_keeps_the_last_inserted_id,

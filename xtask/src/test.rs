@@ -25,11 +25,12 @@ const TESTS_PER_PROCESSOR: usize = 2;
 const INTEGRATION: [&str; 4] = ["it", "cancel", "cancel_tls", "asynchronous"];
 /// They run one after the other, beside the others. MariaDB returns a list of locks once more as long as anybody asks
 /// for one again within 0.1 s.
-const READ_LISTS_OF_LOCKS: [&str; 4] = [
+const READ_LISTS_OF_LOCKS: [&str; 5] = [
     "it",
     "programs/web/program",
     "tools/diesel-locks-cli/program",
     "tools/diesel-locks-page/browser",
+    "tools/diesel-locks-page/pools",
 ];
 
 /// What differs between MySQL and MariaDB: a run without sabotage, and locks that a panic leaves, which are read from the engine's

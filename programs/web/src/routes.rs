@@ -42,7 +42,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// The page of locks, with the requests of this instance.
+/// The page of locks, with the requests and the metrics of this instance.
 fn page(app: &Arc<App>) -> Router<Arc<App>> {
     let requests = Arc::clone(app);
     let page = Page::new(app.operator.clone()).name(&app.instance);
@@ -51,6 +51,8 @@ fn page(app: &Arc<App>) -> Router<Arc<App>> {
         all.extend(requests.renewer.requests());
         all
     });
+    let metrics = app.metrics.clone();
+    let page = page.metrics(move || metrics.render());
     diesel_locks_page::router(match &app.arguments.operator_token {
         Some(token) => page.token(token),
         None => page,

@@ -1,14 +1,18 @@
 //! Events that the crate records by `tracing`.
 
 use std::collections::HashMap;
-use std::fmt::Write;
+use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::ThreadId;
 use std::time::Duration;
 
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, SlotRenewer};
+use diesel_locks::{Error, LockPool, SlotRenewer};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id};
+use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
 
 use crate::support::Backend;
 use crate::support::threads::{Holder, LONG, loss_of};
@@ -49,24 +53,111 @@ impl Collector {
     }
 }
 
-impl<S: tracing::Subscriber> Layer<S> for Collector {
-    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
-        struct Text(String);
-        impl tracing::field::Visit for Text {
-            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                write!(self.0, "{}={value:?} ", field.name()).expect("a string");
-            }
-        }
-        if event.metadata().target().starts_with("diesel_locks") {
-            let mut text = Text(format!("{} ", event.metadata().target()));
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, "{}={value:?} ", field.name()).expect("a string");
+    }
+}
+
+impl Collector {
+    fn add(&self, line: &str) {
+        let mut events = self.0.lock().expect("unpoisoned");
+        let lines = events.entry(std::thread::current().id()).or_default();
+        lines.push_str(&line.replace('\n', "\\n"));
+        lines.push('\n');
+    }
+}
+
+/// What is told of a span, with the name of its parent.
+struct Opened(String);
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Collector {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let target = event.metadata().target();
+        if target.starts_with("diesel_locks") {
+            let mut text = Text(format!("{target} "));
             event.record(&mut text);
-            let line = text.0.replace('\n', "\\n");
-            let mut events = self.0.lock().expect("unpoisoned");
-            let lines = events.entry(std::thread::current().id()).or_default();
-            lines.push_str(&line);
-            lines.push('\n');
+            self.add(&text.0);
         }
     }
+
+    fn on_new_span(&self, span: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let metadata = span.metadata();
+        let opened = context.span(id).expect("it is new");
+        if metadata.target().starts_with("diesel_locks") || metadata.name() == "work" {
+            let parent = opened.parent().map_or("none", |parent| parent.name());
+            let mut text = Text(format!("{} in {parent} ", metadata.name()));
+            span.record(&mut text);
+            self.add(&format!("opened {}", text.0));
+            opened.extensions_mut().insert(Opened(text.0));
+        }
+    }
+
+    fn on_close(&self, id: Id, context: Context<'_, S>) {
+        let span = context.span(&id).expect("it closes");
+        if let Some(Opened(text)) = span.extensions().get() {
+            self.add(&format!("closed {text}"));
+        }
+    }
+}
+
+/// Their parent is the span of the caller, and they are not the parents of those of the closure.
+pub(crate) fn tracing_has_spans_of_waits_and_holds<B: Backend>() {
+    let database = B::new();
+    let collector = Collector::global();
+    let pool = database.pool(2);
+    let (locks, renewer) = (LockPool::new(pool.clone()), SlotRenewer::new(pool));
+    let name = fresh_name();
+    let semaphore = Semaphore::new(&name, 1);
+    let mut conn = database.connect();
+    let request = tracing::info_span!("request").entered();
+    let work = || {
+        tracing::info_span!("work", name);
+        Ok::<_, Error>(())
+    };
+    let ran = [
+        conn.with_object_lock(&*name, |_| work()),
+        locks.with_object_lock(&*name, |_| work()),
+        conn.with_slot(&semaphore, LONG, |_| work()),
+        locks.with_slot(&semaphore, LONG, |_| work()),
+    ];
+    for ran in ran {
+        ran.expect("free");
+    }
+    let guard = renewer.acquire(&semaphore, LeaseOptions::new(LONG), LONG);
+    let guard = guard.expect("free");
+    let refused = conn.try_acquire_slot(&semaphore, LeaseOptions::new(LONG));
+    assert!(refused.expect("an answer").is_none());
+    drop(request);
+    guard.release().expect("held");
+    let told = collector.events_with(&name);
+    let spans = told.lines().filter(|line| !line.contains("outcome="));
+    let spans: Vec<_> = spans
+        .map(|line| {
+            line.split_whitespace()
+                .take(4)
+                .collect::<Vec<_>>()
+                .join(" ")
+        })
+        .collect();
+    let [wait, hold, work] = ["diesel_locks.wait", "diesel_locks.hold", "work"]
+        .map(|name| ["opened", "closed"].map(|what| format!("{what} {name} in request")));
+    let around = |inner: [String; 2]| {
+        [
+            wait.clone(),
+            [hold[0].clone(), inner[0].clone()],
+            [inner[1].clone(), hold[1].clone()],
+        ]
+        .concat()
+    };
+    let (transaction, guard) = (around(work), around(wait.clone()));
+    assert_eq!(
+        spans,
+        [vec![transaction; 4].concat(), guard].concat(),
+        "{told}"
+    );
 }
 
 pub(crate) fn tracing_records_acquired_unavailable_timeout_and_released<B: Backend>() {

@@ -98,6 +98,8 @@ function show() {
       `${duration(request.age_s)} ago`,
     ]);
   }
+  byId("history").hidden = !snapshot.history;
+  if (snapshot.history) showHistory(snapshot.history);
   showCount("semaphores", semaphores);
   const groups = Map.groupBy(semaphores.rows, ({ name }) => name.includes(":") ? name.slice(0, name.indexOf(":") + 1) : "");
   keep(document.querySelector("#semaphores > div"), [...groups], ([name]) => name, newGroup, (group, [name, of]) => showGroup(group, name, of, groups.size));
@@ -133,6 +135,37 @@ function showTable(id, list, texts, more = () => {}) {
     writeCells(row, cells);
     more(row, item);
   });
+}
+
+/** What the process has recorded, by its metrics, of object locks and of each semaphore. */
+function showHistory(history) {
+  showTable("history", history, ({ name, granted, refused, timed_out, mean_wait_s, most_waiting }) => [
+    name ?? "Object locks",
+    ...[granted, refused, timed_out].map((count) => count.toLocaleString("en")),
+    mean_wait_s === null ? "" : wait(mean_wait_s),
+    most_waiting.toLocaleString("en"),
+  ], (row, { minutes, most_inside }) => {
+    if (!row.cells[6]) row.insertCell().append(newChart(), create("small"));
+    const [chart, text] = row.cells[6].children;
+    const x = (ago) => 59 - ago;
+    const used = minutes.map(([ago, inside]) => `M${x(ago)} 20v${-14 * inside / (most_inside || 1)}h1V20z`);
+    const refused = minutes.filter(([, , away]) => away > 0).map(([ago]) => `M${x(ago)} 0h1v4h-1z`);
+    chart.children[0].setAttribute("d", used.join(""));
+    chart.children[1].setAttribute("d", refused.join(""));
+    write(text, `at most ${most_inside.toLocaleString("en")}`);
+  });
+  write(document.querySelector("#history > h2 > small"), history.seconds < 3600 ? `recorded for ${duration(history.seconds)}` : "");
+}
+
+/** 60 minutes from left to right. */
+function newChart() {
+  const svg = (tag) => document.createElementNS("http://www.w3.org/2000/svg", tag);
+  const chart = svg("svg");
+  chart.setAttribute("viewBox", "0 0 60 20");
+  chart.setAttribute("preserveAspectRatio", "none");
+  chart.setAttribute("aria-hidden", "true");
+  chart.append(svg("path"), svg("path"));
+  return chart;
 }
 
 /** The semaphores whose names have the same text before a colon: a table of those with leases, and the others folded. */
@@ -273,6 +306,12 @@ function write(element, text) {
 
 function sentence(text) {
   return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+function wait(seconds) {
+  if (seconds < 0.001) return "under 1 ms";
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  return seconds < 60 ? `${seconds.toFixed(1)} s` : duration(Math.round(seconds));
 }
 
 /** A duration in the two largest units. */

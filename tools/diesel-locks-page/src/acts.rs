@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
-use tokio::{task, time};
+use tokio::time;
 
 use crate::Shared;
 use crate::problem::Problem;
@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// The grant that the operator saw: nobody who was not seen loses a slot.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Grant {
+pub struct Grant {
     pub(crate) semaphore: String,
     pub(crate) slot: u32,
     /// Text: JavaScript rounds numbers above 2^53.
@@ -28,7 +28,7 @@ pub(crate) struct Grant {
 }
 
 #[derive(Clone, Copy)]
-pub(crate) enum Act {
+pub enum Act {
     Release,
     RequestRelease,
 }
@@ -41,12 +41,11 @@ pub(crate) async fn act(
     Json(grant): Json<Grant>,
 ) -> Result<Json<Value>, Problem> {
     authorize(&headers, shared.page.token.as_deref())?;
-    let database = Arc::clone(&shared.page.database);
     let gone = format!(
         "slot {} of {:?} is not held with the fence {}: nothing was done",
         grant.slot, grant.semaphore, grant.fence
     );
-    let act = task::spawn_blocking(move || database.act(act, &grant));
+    let act = shared.page.database.act(act, grant);
     let silent = "the database does not answer: look whether it was done before you repeat it";
     let ended = time::timeout(LIMIT, act).await;
     let ended = ended.map_err(|_| Problem(StatusCode::GATEWAY_TIMEOUT, silent.to_owned()))?;

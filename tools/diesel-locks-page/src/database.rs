@@ -1,14 +1,20 @@
-//! What the page reads from the database, and does in it, on any connection.
+//! What the page reads from the database, and does in it, on the connections of any pool.
 
 use std::collections::HashMap;
+use std::marker::PhantomData;
+#[cfg(any(feature = "bb8", feature = "deadpool"))]
+use std::time::Duration;
 
 use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 use diesel_locks::limits::MAX_LISTED;
+#[cfg(any(feature = "bb8", feature = "deadpool"))]
+use diesel_locks::{Async, AsyncInspectExt, AsyncSemaphoreExt};
 use diesel_locks::{
-    Error, HeldObjectLock, InspectExt, ListOptions, LockSession, SemaphoreExt, SemaphoreInfo, Slot,
-    SlotInfo,
+    Blocking, Error, HeldObjectLock, InspectExt, ListOptions, LockSession, SemaphoreExt,
+    SemaphoreInfo, SequenceInfo, Slot, SlotInfo,
 };
 use serde::Serialize;
+use tokio::task::{self, JoinHandle};
 
 use crate::acts::{Act, Grant};
 
@@ -18,16 +24,139 @@ const MOST_SEMAPHORES: usize = 2000;
 /// The slots of a semaphore, and the rows of every other list, that are shown at most.
 const MOST_ROWS: usize = 200;
 
-pub(crate) trait Database: Send + Sync {
-    fn read(&self, prefix: &str) -> Result<Lists, Error>;
+/// A database that a pool leads to. What has begun ends, though nobody waits for it any more.
+pub trait Database: Send + Sync {
+    #[doc(hidden)]
+    fn read(&self, prefix: &str) -> JoinHandle<Result<Lists, Error>>;
 
     /// Returns whether somebody held the grant.
-    fn act(&self, act: Act, grant: &Grant) -> Result<bool, Error>;
+    #[doc(hidden)]
+    fn act(&self, act: Act, grant: Grant) -> JoinHandle<Result<bool, Error>>;
 }
+
+/// A pool, and how the methods on its connections wait.
+pub struct Source<P, Style> {
+    pool: P,
+    style: PhantomData<fn() -> Style>,
+}
+
+impl<P: diesel_locks::Pool> Source<P, P::Style> {
+    pub(crate) fn new(pool: P) -> Self {
+        Self {
+            pool,
+            style: PhantomData,
+        }
+    }
+}
+
+impl<C> Database for Source<Pool<ConnectionManager<C>>, Blocking>
+where
+    C: R2D2Connection + InspectExt + SemaphoreExt + 'static,
+{
+    fn read(&self, prefix: &str) -> JoinHandle<Result<Lists, Error>> {
+        let (pool, prefix) = (self.pool.clone(), prefix.to_owned());
+        task::spawn_blocking(move || blocking::read(&mut *pool.get()?, &prefix))
+    }
+
+    fn act(&self, act: Act, grant: Grant) -> JoinHandle<Result<bool, Error>> {
+        let pool = self.pool.clone();
+        task::spawn_blocking(move || blocking::act(&mut *pool.get()?, act, &grant))
+    }
+}
+
+#[cfg(any(feature = "bb8", feature = "deadpool"))]
+impl<P> Database for Source<P, Async>
+where
+    P: diesel_locks::Pool<Style = Async, Connection: AsyncInspectExt + AsyncSemaphoreExt>,
+{
+    fn read(&self, prefix: &str) -> JoinHandle<Result<Lists, Error>> {
+        let (pool, prefix) = (self.pool.clone(), prefix.to_owned());
+        task::spawn(async move { nonblocking::read(&mut *lend(&pool).await?, &prefix).await })
+    }
+
+    fn act(&self, act: Act, grant: Grant) -> JoinHandle<Result<bool, Error>> {
+        let pool = self.pool.clone();
+        task::spawn(async move { nonblocking::act(&mut *lend(&pool).await?, act, &grant).await })
+    }
+}
+
+/// The pools of diesel-async have no trait in common but that of diesel-locks.
+#[cfg(any(feature = "bb8", feature = "deadpool"))]
+async fn lend<P: diesel_locks::Pool>(pool: &P) -> Result<P::Lent, Error> {
+    let lent = pool.lend(Duration::MAX, None, None).await?;
+    let (conn, _) = lent.expect("nothing stops it");
+    Ok(conn)
+}
+
+/// The same on connections of Diesel and of diesel-async.
+macro_rules! on_connections {
+    ($module:ident, [$($async:tt)?], [$($wait:tt)*], $($bounds:tt)+) => {
+        mod $module {
+            use super::*;
+
+            pub(super) $($async)? fn read<C: $($bounds)+>(
+                conn: &mut C,
+                prefix: &str,
+            ) -> Result<Lists, Error> {
+                let all = ListOptions::new().limit(MAX_LISTED).name_prefix(prefix);
+                let mut locks = conn.held_object_locks(MAX_LISTED)$($wait)*;
+                let listed = locks.as_ref().map_or(0, Vec::len);
+                if let Ok(locks) = &mut locks {
+                    // A lock whose id is not shown may be one of them.
+                    locks.retain(|lock| lock.id.as_deref().is_none_or(|id| id.starts_with(prefix)));
+                }
+                let found = conn.semaphores(&all)$($wait)*;
+                let held = match found {
+                    Ok(_) => conn.held_slots(&all)$($wait)*,
+                    Err(_) => Ok(Vec::new()),
+                };
+                Ok(Lists {
+                    object_locks: List {
+                        may_be_more: may_be_more(listed),
+                        ..List::of(locks, MOST_ROWS, ObjectLock::from)?
+                    },
+                    semaphores: semaphores(found, held)?,
+                    sequences: List::of(conn.sequences(&all)$($wait)*, MOST_ROWS, Sequence::from)?,
+                })
+            }
+
+            pub(super) $($async)? fn act<C: $($bounds)+>(
+                conn: &mut C,
+                act: Act,
+                grant: &Grant,
+            ) -> Result<bool, Error> {
+                let of_semaphore = ListOptions::new().name(&grant.semaphore);
+                let held = conn.held_slots(&of_semaphore)$($wait)*?;
+                let is_it = |it: &SlotInfo| it.number == grant.slot && it.fence.to_string() == grant.fence;
+                let Some(held) = held.into_iter().find(is_it) else {
+                    return Ok(false);
+                };
+                let Some(token) = held.token else {
+                    return Ok(false);
+                };
+                let name = grant.semaphore.as_str();
+                let slot = Slot::from_parts(name, held.number, token, held.fence);
+                let done = match act {
+                    Act::Release => conn.release_slot(slot)$($wait)*.map(drop),
+                    Act::RequestRelease => conn.request_release(&held)$($wait)*.map(drop),
+                };
+                match done {
+                    Ok(()) => Ok(true),
+                    Err(Error::SlotLost { .. }) => Ok(false),
+                    Err(error) => Err(error),
+                }
+            }
+        }
+    };
+}
+
+on_connections!(blocking, [], [], InspectExt + SemaphoreExt);
+#[cfg(any(feature = "bb8", feature = "deadpool"))]
+on_connections!(nonblocking, [async], [.await], AsyncInspectExt + AsyncSemaphoreExt);
 
 /// What is in the database under names that begin with a text. The database's clock measures how long something is held.
 #[derive(Serialize)]
-pub(crate) struct Lists {
+pub struct Lists {
     object_locks: List<ObjectLock>,
     semaphores: List<Semaphore>,
     sequences: List<Sequence>,
@@ -90,65 +219,13 @@ struct Sequence {
     last_number: String,
 }
 
-impl<C> Database for Pool<ConnectionManager<C>>
-where
-    C: R2D2Connection + InspectExt + SemaphoreExt + 'static,
-{
-    fn read(&self, prefix: &str) -> Result<Lists, Error> {
-        let conn: &mut C = &mut *self.get()?;
-        let all = ListOptions::new().limit(MAX_LISTED).name_prefix(prefix);
-        let mut locks = conn.held_object_locks(MAX_LISTED);
-        let listed = locks.as_ref().map_or(0, Vec::len);
-        if let Ok(locks) = &mut locks {
-            // A lock whose id is not shown may be one of them.
-            locks.retain(|lock| lock.id.as_deref().is_none_or(|id| id.starts_with(prefix)));
-        }
-        Ok(Lists {
-            object_locks: List {
-                may_be_more: may_be_more(listed),
-                ..List::of(locks, MOST_ROWS, ObjectLock::from)?
-            },
-            semaphores: semaphores(conn, &all)?,
-            sequences: List::of(conn.sequences(&all), MOST_ROWS, |it| Sequence {
-                name: it.name,
-                key: it.key,
-                last_number: it.last_number.to_string(),
-            })?,
-        })
-    }
-
-    fn act(&self, act: Act, grant: &Grant) -> Result<bool, Error> {
-        let conn: &mut C = &mut *self.get()?;
-        let held = conn.held_slots(&ListOptions::new().name(&grant.semaphore))?;
-        let is_it = |it: &SlotInfo| it.number == grant.slot && it.fence.to_string() == grant.fence;
-        let Some(held) = held.into_iter().find(is_it) else {
-            return Ok(false);
-        };
-        let Some(token) = held.token else {
-            return Ok(false);
-        };
-        let done = match act {
-            Act::Release => {
-                let name = grant.semaphore.as_str();
-                conn.release_slot(Slot::from_parts(name, held.number, token, held.fence))
-            }
-            Act::RequestRelease => conn.request_release(&held),
-        };
-        match done {
-            Ok(_) => Ok(true),
-            Err(Error::SlotLost { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-fn semaphores<C: InspectExt>(
-    conn: &mut C,
-    options: &ListOptions,
+fn semaphores(
+    found: Result<Vec<SemaphoreInfo>, Error>,
+    held: Result<Vec<SlotInfo>, Error>,
 ) -> Result<List<Semaphore>, Error> {
-    let both = conn.semaphores(options).and_then(|mut found| {
+    let both = found.and_then(|mut found| {
         found.sort_by_key(|it| it.held == 0);
-        Ok((found, conn.held_slots(options)?))
+        Ok((found, held?))
     });
     let (found, held) = match both {
         Ok((found, held)) => (Ok(found), held),
@@ -210,6 +287,16 @@ impl From<SlotInfo> for HeldSlot {
             left_s: slot.remaining.as_secs(),
             fence: slot.fence.to_string(),
             requested_s: slot.release_requested_at.map(|at| (now - at).num_seconds()),
+        }
+    }
+}
+
+impl From<SequenceInfo> for Sequence {
+    fn from(sequence: SequenceInfo) -> Self {
+        Self {
+            name: sequence.name,
+            key: sequence.key,
+            last_number: sequence.last_number.to_string(),
         }
     }
 }

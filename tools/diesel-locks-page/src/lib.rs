@@ -8,16 +8,17 @@ use axum::extract::State;
 use axum::http::{HeaderName, header};
 use axum::response::Html;
 use axum::routing::{get, post};
-use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 use diesel_locks::uuid::Uuid;
-use diesel_locks::{InspectExt, RequestInfo, SemaphoreExt};
+use diesel_locks::{Pool, RequestInfo};
 
 use crate::acts::{Act, act};
-use crate::database::Database;
+use crate::database::{Database, Source};
+use crate::history::History;
 use crate::state::Reader;
 
 mod acts;
 mod database;
+mod history;
 mod problem;
 mod state;
 
@@ -29,19 +30,21 @@ pub struct Page {
     name: String,
     token: Option<String>,
     requests: Option<Arc<dyn Fn() -> Vec<RequestInfo> + Send + Sync>>,
+    metrics: Option<Arc<dyn Fn() -> String + Send + Sync>>,
 }
 
 impl Page {
     /// Creates a page of this pool's database. It only reads.
-    pub fn new<C>(pool: Pool<ConnectionManager<C>>) -> Self
+    pub fn new<P: Pool>(pool: P) -> Self
     where
-        C: R2D2Connection + InspectExt + SemaphoreExt + 'static,
+        Source<P, P::Style>: Database + 'static,
     {
         Self {
-            database: Arc::new(pool),
+            database: Arc::new(Source::new(pool)),
             name: String::new(),
             token: None,
             requests: None,
+            metrics: None,
         }
     }
 
@@ -75,18 +78,37 @@ impl Page {
         self.requests = Some(Arc::new(requests));
         self
     }
+
+    /// Shows the last hour of object locks and of each semaphore in this process: what was granted, refused and timed out, the waits,
+    /// how many were inside. `render` returns the metrics of the process in the text format of Prometheus, such as
+    /// `PrometheusHandle::render` of the crate `metrics-exporter-prometheus`. It is called every 5 s.
+    pub fn metrics(mut self, render: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        self.metrics = Some(Arc::new(render));
+        self
+    }
 }
 
 /// What the handlers share.
 struct Shared {
     page: Page,
     reader: Reader,
+    history: Option<Arc<History>>,
     html: String,
 }
 
 /// Returns the routes of a page, for an application with any state.
+///
+/// # Panics
+///
+/// If the page has [metrics](Page::metrics), and this is called outside of a runtime of tokio.
 pub fn router<S: Clone + Send + Sync + 'static>(page: Page) -> Router<S> {
+    let history = page.metrics.clone().map(|render| {
+        let history = Arc::new(History::new(render));
+        tokio::spawn(History::keep(Arc::downgrade(&history)));
+        history
+    });
     let shared = Shared {
+        history,
         reader: Reader::new(Arc::clone(&page.database)),
         html: include_str!("../page/index.html")
             .replace("{style}", include_str!("../page/style.css"))

@@ -11,7 +11,7 @@ use tokio::task::JoinError;
 pub(crate) struct Problem(pub(crate) StatusCode, pub(crate) String);
 
 impl Problem {
-    /// Of work on a thread that may block.
+    /// Of work in the background.
     pub(crate) fn panicked(_: JoinError) -> Self {
         let detail = "an error of the program that serves this page";
         Self(StatusCode::INTERNAL_SERVER_ERROR, detail.to_owned())

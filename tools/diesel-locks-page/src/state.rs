@@ -10,7 +10,7 @@ use diesel_locks::{Error, ObjectId, RequestInfo, RequestSubject};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
-use tokio::task::{self, JoinHandle};
+use tokio::task::JoinHandle;
 use tokio::time;
 
 use crate::Shared;
@@ -47,6 +47,7 @@ pub(crate) async fn state(
         "may_act": page.token.is_some(),
         "lists": &*lists,
         "requests": requests,
+        "history": shared.history.as_ref().map(|history| history.rows(&prefix)),
     });
     Ok(([(header::CACHE_CONTROL, "no-store")], axum::Json(state)))
 }
@@ -104,11 +105,9 @@ impl Reader {
             {
                 return Ok(Arc::clone(lists));
             }
-            let (of, running) = readings.running.get_or_insert_with(|| {
-                let (database, prefix) = (Arc::clone(&self.database), prefix.to_owned());
-                let of = prefix.clone();
-                (of, task::spawn_blocking(move || database.read(&prefix)))
-            });
+            let (of, running) = readings
+                .running
+                .get_or_insert_with(|| (prefix.to_owned(), self.database.read(prefix)));
             let of = of.clone();
             let ended = running.await;
             readings.running = None;

@@ -40,6 +40,48 @@ fn holders_come_and_go_on_sqlite() {
     holders_come_and_go(&mut Page::on_sqlite());
 }
 
+/// What the metrics of the process say of the last hour: of object locks, and of the semaphores that were in use.
+#[test]
+fn history_shows_the_last_hour() {
+    let page = Page::on_sqlite();
+    let metrics = |granted: u32, refused: u32, inside: u32, waited: f64| {
+        let slot = "kind=\"slot\",semaphore=\"collate\"";
+        let unused = "kind=\"slot\",semaphore=\"other\"";
+        let locks = "kind=\"object_lock\"";
+        [
+            format!(
+                "diesel_locks_requests_total{{{locks},outcome=\"granted\"}} {}",
+                2 * granted
+            ),
+            format!("diesel_locks_requests_total{{{slot},outcome=\"granted\"}} {granted}"),
+            format!("diesel_locks_requests_total{{{slot},outcome=\"refused\"}} {refused}"),
+            format!("diesel_locks_requests_total{{{unused},outcome=\"granted\"}} 0"),
+            format!("diesel_locks_wait_seconds_sum{{{slot}}} {waited}"),
+            format!("diesel_locks_wait_seconds_count{{{slot}}} {granted}"),
+            format!("diesel_locks_inside_requests{{{slot}}} {inside}"),
+        ]
+        .join("\n")
+    };
+    let set = |text| *page.service.metrics.lock().expect("unpoisoned") = text;
+    page.wait_for_text("#history .empty", "No request has ended or waits.");
+    set(metrics(1000, 0, 3, 25.0));
+    let row = "#history tbody tr:nth-child(2)";
+    page.wait_for_text(&format!("{row} td:nth-child(2)"), "1,000");
+    set(metrics(2000, 7, 1, 50.0));
+    page.wait_for_text(&format!("{row} td:nth-child(2)"), "2,000");
+    let cells = "return [...document.querySelectorAll('#history tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))";
+    let expected = json!([
+        ["Object locks", "4,000", "0", "0", "", "0", "at most 0"],
+        ["collate", "2,000", "7", "0", "25 ms", "0", "at most 3"],
+    ]);
+    assert_eq!(page.browser.run(cells, &[]), expected);
+    let marks = "return document.querySelectorAll('#history tr:nth-child(2) path')[1].getAttribute('d').length > 0";
+    assert_eq!(page.browser.run(marks, &[]), json!(true));
+    page.browser.type_into("#prefix", "co");
+    page.wait_for_text("#history tbody tr:first-child td:first-child", "collate");
+    page.assert_console_is_empty();
+}
+
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod servers {
     use std::sync::mpsc::channel;

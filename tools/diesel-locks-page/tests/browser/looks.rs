@@ -50,10 +50,17 @@ fn hostile_names_stay_in_their_places() {
         &long,
         &spaced,
     ];
+    let series = names.map(|name| {
+        // As an exporter writes it.
+        let name = name.replace('\\', "\\\\").replace('"', "\\\"");
+        format!("diesel_locks_inside_requests{{kind=\"slot\",semaphore=\"{name}\"}} 3\n")
+    });
+    *page.service.metrics.lock().expect("unpoisoned") = series.concat();
     for name in names {
         hold(&mut page, &Semaphore::new(name, 2), name);
         page.wait_for_holder(name, 1, name);
     }
+    page.wait_for_text("#history tbody tr:nth-child(6) small", "at most 3");
     let scripts = "return document.querySelectorAll('main script').length";
     assert_eq!(page.browser.run(scripts, &[]), json!(0));
     assert_looks(&page);

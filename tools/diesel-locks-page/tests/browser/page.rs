@@ -1,6 +1,7 @@
 //! The page with its service and a connection to the database, and what is on the page.
 
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
@@ -22,6 +23,8 @@ pub(crate) struct Service {
     pub(crate) address: SocketAddr,
     /// Whose requests the page shows.
     pub(crate) locks: LockPool<Pool<ConnectionManager<AnyConnection>>>,
+    /// The metrics of the application.
+    pub(crate) metrics: Arc<Mutex<String>>,
     runtime: Option<Runtime>,
 }
 
@@ -34,11 +37,16 @@ impl Service {
         let locks = LockPool::new(pool.clone());
         let page = diesel_locks_page::Page::new(pool).name("test of the page");
         let requests = locks.clone();
+        let metrics = Arc::<Mutex<String>>::default();
+        let rendered = Arc::clone(&metrics);
         let page = page
             .token("let-me-in")
-            .requests(move || requests.requests());
-        let app = Router::new().nest("/a/locks", diesel_locks_page::router(page));
+            .requests(move || requests.requests())
+            .metrics(move || rendered.lock().expect("unpoisoned").clone());
         let runtime = Runtime::new().expect("threads");
+        let entered = runtime.enter();
+        let app = Router::new().nest("/a/locks", diesel_locks_page::router(page));
+        drop(entered);
         let listener = runtime.block_on(TcpListener::bind(listen));
         let listener = listener.expect("the port is free");
         let address = listener.local_addr().expect("bound");
@@ -46,6 +54,7 @@ impl Service {
         Self {
             address,
             locks,
+            metrics,
             runtime: Some(runtime),
         }
     }
