@@ -26,6 +26,32 @@ fn outcome_of<T>(ended: &Result<T, &Error>) -> &'static str {
     }
 }
 
+/// The events of a request, by its outcome.
+macro_rules! record_request {
+    ($target:literal, $subject:literal, $outcome:expr, $waited:expr, $error:expr, $($field:tt)+) => {{
+        let (outcome, waited) = ($outcome, $waited);
+        let waited_us = micros(waited);
+        match outcome {
+            "granted" => tracing::debug!(
+                target: $target, outcome, $($field)+, ?waited, waited_us, concat!($subject, " acquired")
+            ),
+            "refused" => tracing::debug!(
+                target: $target, outcome, $($field)+, concat!($subject, " not acquired: already held")
+            ),
+            "stopped" => tracing::debug!(
+                target: $target, outcome, $($field)+, ?waited, waited_us, concat!("wait for ", $subject, " stopped")
+            ),
+            "timed_out" => tracing::warn!(
+                target: $target, outcome, $($field)+, ?waited, waited_us, concat!($subject, " timed out")
+            ),
+            _ => tracing::warn!(
+                target: $target, outcome, $($field)+, error = $error.map(tracing::field::display),
+                concat!($subject, " failed")
+            ),
+        }
+    }};
+}
+
 pub(crate) fn record_locks(request: &Request, ended: Result<LockOutcome, &Error>) {
     let waited = request.elapsed();
     let outcome = match ended {
@@ -33,45 +59,10 @@ pub(crate) fn record_locks(request: &Request, ended: Result<LockOutcome, &Error>
         ended => outcome_of(&ended),
     };
     metrics::count_request(None, outcome, waited);
-    match outcome {
-        "granted" => tracing::debug!(
-            target: "diesel_locks::object_lock",
-            outcome,
-            ids = %request.event_ids(),
-            ?waited,
-            waited_us = micros(waited),
-            "object lock acquired"
-        ),
-        "refused" => tracing::debug!(
-            target: "diesel_locks::object_lock",
-            outcome,
-            ids = %request.event_ids(),
-            "object lock not acquired: already held"
-        ),
-        "stopped" => tracing::debug!(
-            target: "diesel_locks::object_lock",
-            outcome,
-            ids = %request.event_ids(),
-            ?waited,
-            waited_us = micros(waited),
-            "wait for an object lock stopped"
-        ),
-        "timed_out" => tracing::warn!(
-            target: "diesel_locks::object_lock",
-            outcome,
-            ids = %request.event_ids(),
-            ?waited,
-            waited_us = micros(waited),
-            "object lock timed out"
-        ),
-        _ => tracing::warn!(
-            target: "diesel_locks::object_lock",
-            outcome,
-            ids = %request.event_ids(),
-            error = ended.err().map(tracing::field::display),
-            "object lock failed"
-        ),
-    }
+    record_request!(
+        "diesel_locks::object_lock", "object lock", outcome, waited, ended.err(),
+        ids = %request.event_ids()
+    );
 }
 
 /// Object locks are held from now on. The caller calls the result after the end of their transaction.
@@ -129,6 +120,16 @@ impl Period {
         Self::begin(INSIDE, Some(semaphore), span)
     }
 
+    /// Without a parent, which would stay open as long as the guard lives.
+    #[cfg(feature = "_pool")]
+    pub(crate) fn hold_guarded_slot(semaphore: &str) -> Self {
+        let span = debug_span!(
+            target: "diesel_locks::slot", parent: None, "diesel_locks.hold", semaphore
+        );
+        span.follows_from(Span::current());
+        Self::begin(INSIDE, Some(semaphore), span)
+    }
+
     fn begin(gauge: &'static str, semaphore: Option<&str>, span: Span) -> Self {
         Self {
             since: Instant::now(),
@@ -151,46 +152,16 @@ pub(crate) fn record_slot(
     let (semaphore, waited) = (semaphore.name(), started.elapsed());
     let outcome = outcome_of(&ended);
     metrics::count_request(Some(semaphore), outcome, waited);
-    match outcome {
-        "granted" => tracing::debug!(
-            target: "diesel_locks::slot",
-            outcome,
-            semaphore,
-            number = ended.ok().flatten(),
-            ?waited,
-            waited_us = micros(waited),
-            "slot acquired"
-        ),
-        "refused" => tracing::debug!(
-            target: "diesel_locks::slot",
-            outcome,
-            semaphore,
-            "slot not acquired: all are held"
-        ),
-        "stopped" => tracing::debug!(
-            target: "diesel_locks::slot",
-            outcome,
-            semaphore,
-            ?waited,
-            waited_us = micros(waited),
-            "wait for a slot stopped"
-        ),
-        "timed_out" => tracing::warn!(
-            target: "diesel_locks::slot",
-            outcome,
-            semaphore,
-            ?waited,
-            waited_us = micros(waited),
-            "slot timed out"
-        ),
-        _ => tracing::warn!(
-            target: "diesel_locks::slot",
-            outcome,
-            semaphore,
-            error = ended.err().map(tracing::field::display),
-            "slot failed"
-        ),
-    }
+    let number = ended.as_ref().ok().copied().flatten();
+    record_request!(
+        "diesel_locks::slot",
+        "slot",
+        outcome,
+        waited,
+        ended.err(),
+        semaphore,
+        number
+    );
 }
 
 pub(crate) fn record_slot_released(semaphore: &str, number: Option<u32>, held: Duration) {

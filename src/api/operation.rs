@@ -43,8 +43,8 @@
 ///
 /// # The transaction after an error
 ///
-/// After `None`, a refusal, `LockTimeout`, `SlotLost`, `NotRegistered` and `UnknownSemaphore` an open transaction remains usable on every engine, with
-/// the exceptions of the table, and holds no lock of the request. After `PartlyLocked` it is usable too, but may hold some of them:
+/// After `None`, a refusal, `LockTimeout`, `NotRegistered` and `UnknownSemaphore` an open transaction remains usable on every engine, with
+/// the exceptions of the table, and holds no lock of the request. After `SlotLost` it is usable too, but may have locked the slot of another holder: roll it back. After `PartlyLocked` it may hold some of the locks:
 /// roll it back, or request them again. After `Deadlock` roll it back on every engine.
 ///
 /// | in an open transaction | PostgreSQL | MySQL, MariaDB | SQLite |
@@ -177,9 +177,11 @@ pub mod dropped_futures {}
 /// ends, or when the slot was acquired. A lost guard records `lost` and no `released`. Other events, such as renewals that failed,
 /// have targets that begin with `diesel_locks::` too, and no `outcome`.
 ///
-/// Two spans of level DEBUG have the same targets: `diesel_locks.wait`, from a request to its grant or failure, and `diesel_locks.hold`,
-/// from the grant to the event `released` or `lost`. Their field is `ids` or `semaphore`, their parent the span that makes the request.
-/// They are not entered: the spans of a closure have the parent that they have without this crate.
+/// Two spans of level DEBUG have the targets `diesel_locks::object_lock` and `diesel_locks::slot`: `diesel_locks.wait`, from a request to
+/// its grant or failure, and `diesel_locks.hold`, from the grant until the transaction has ended or the guard is dropped, also one that
+/// is lost. Each has the field `ids` or `semaphore`. Its parent is the span in which the request is made. The hold of a guard has no
+/// parent, which would stay open as long as the guard lives, and follows from that span. They are not entered: the spans of a
+/// closure have the parent that they have without this crate.
 ///
 /// The feature `metrics` [counts the events](https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md#metrics).
 pub mod events {}

@@ -72,7 +72,7 @@ impl Held {
             all.push((Arc::downgrade(&state), Arc::downgrade(&renewer)));
         }
         Self {
-            _inside: Period::hold_slot(&state.slot.semaphore),
+            _inside: Period::hold_guarded_slot(&state.slot.semaphore),
             state,
             renewer,
             _active: active,

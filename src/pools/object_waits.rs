@@ -227,8 +227,9 @@ impl<P: Pool> HeldObjects<'_, P> {
     async fn check_stop(&mut self) -> Result<(), Error> {
         let stopped = self.wait.waiting.check_stop();
         if stopped.is_err() {
+            let ended = events::locks_held(&self.wait.request);
             roll_back_stopped(&mut *self.conn.engine()?).await;
-            events::locks_held(&self.wait.request)();
+            ended();
         }
         stopped
     }

@@ -86,7 +86,9 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Collector {
     fn on_new_span(&self, span: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let metadata = span.metadata();
         let opened = context.span(id).expect("it is new");
-        if metadata.target().starts_with("diesel_locks") || metadata.name() == "work" {
+        if metadata.target().starts_with("diesel_locks")
+            || ["request", "work"].contains(&metadata.name())
+        {
             let parent = opened.parent().map_or("none", |parent| parent.name());
             let mut text = Text(format!("{} in {parent} ", metadata.name()));
             span.record(&mut text);
@@ -103,7 +105,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Collector {
     }
 }
 
-/// Their parent is the span of the caller, and they are not the parents of those of the closure.
+/// Their parent is the span of the caller, but for the hold of a guard, and they are not the parents of those of the closure.
 pub(crate) fn tracing_has_spans_of_waits_and_holds<B: Backend>() {
     let database = B::new();
     let collector = Collector::global();
@@ -112,7 +114,7 @@ pub(crate) fn tracing_has_spans_of_waits_and_holds<B: Backend>() {
     let name = fresh_name();
     let semaphore = Semaphore::new(&name, 1);
     let mut conn = database.connect();
-    let request = tracing::info_span!("request").entered();
+    let request = tracing::info_span!("request", name).entered();
     let work = || {
         tracing::info_span!("work", name);
         Ok::<_, Error>(())
@@ -142,22 +144,27 @@ pub(crate) fn tracing_has_spans_of_waits_and_holds<B: Backend>() {
                 .join(" ")
         })
         .collect();
-    let [wait, hold, work] = ["diesel_locks.wait", "diesel_locks.hold", "work"]
-        .map(|name| ["opened", "closed"].map(|what| format!("{what} {name} in request")));
-    let around = |inner: [String; 2]| {
-        [
-            wait.clone(),
-            [hold[0].clone(), inner[0].clone()],
-            [inner[1].clone(), hold[1].clone()],
-        ]
-        .concat()
-    };
-    let (transaction, guard) = (around(work), around(wait.clone()));
-    assert_eq!(
-        spans,
-        [vec![transaction; 4].concat(), guard].concat(),
-        "{told}"
-    );
+    let wait = [
+        "opened diesel_locks.wait in request",
+        "closed diesel_locks.wait in request",
+    ];
+    let transaction = [
+        "opened diesel_locks.hold in request",
+        "opened work in request",
+        "closed work in request",
+        "closed diesel_locks.hold in request",
+    ];
+    let transaction = [&wait[..], &transaction].concat();
+    let expected = [
+        &["opened request in none"],
+        &*transaction.repeat(4),
+        &wait,
+        &["opened diesel_locks.hold in none"],
+        &wait,
+        // It does not stay open as long as the guard lives.
+        &["closed request in none", "closed diesel_locks.hold in none"],
+    ];
+    assert_eq!(spans, expected.concat(), "{told}");
 }
 
 pub(crate) fn tracing_records_acquired_unavailable_timeout_and_released<B: Backend>() {

@@ -145,7 +145,7 @@ pub(crate) struct Watch {
 
 #[derive(Args)]
 pub(crate) struct Serve {
-    /// The address and port; with port 0 the system chooses one
+    /// The IP address and port, such as 0.0.0.0:8080; with port 0 the system chooses one
     ///
     /// Every client that can connect to it can read the names of locks and holders.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
@@ -165,7 +165,10 @@ pub(crate) struct Serve {
 
 /// What a browser can send.
 fn parse_token(text: &str) -> Result<String, &'static str> {
-    if text.is_empty() || !text.chars().all(|c| c.is_ascii_graphic()) {
+    if text.is_empty() {
+        return Err("the token is empty: unset DIESEL_LOCKS_TOKEN");
+    }
+    if !text.chars().all(|c| c.is_ascii_graphic()) {
         return Err("a token is visible characters of ASCII");
     }
     Ok(text.to_owned())

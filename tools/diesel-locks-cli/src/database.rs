@@ -74,10 +74,12 @@ impl Database {
     /// Connects to a database that exists.
     pub(crate) fn open(&self) -> Result<AnyConnection, Failure> {
         // SQLite would create the file of a misspelt path.
-        if self.engine == Engine::Sqlite
-            && !self.url.starts_with("file:")
-            && !Path::new(&self.url).exists()
-        {
+        let uri = self.url.strip_prefix("file:");
+        let path = uri.map_or(&*self.url, |uri| {
+            uri.split(['?', '#']).next().unwrap_or(uri)
+        });
+        let is_encoded = uri.is_some() && path.contains('%');
+        if self.engine == Engine::Sqlite && !is_encoded && !Path::new(path).exists() {
             return Err(Failure::Connection(ConnectionError::BadConnection(
                 format!(
                     "there is no SQLite file {:?}; `diesel-locks migrate` creates it",

@@ -12,8 +12,8 @@ use diesel_locks::migrations::WriteError;
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    not done: the slot is free or has another fence, there is no such semaphore,
-       `doctor` found a problem
+  1    not done: the slot is not held or has another fence, there is no such semaphore,
+       `doctor` found a problem, `serve` can't listen
   2    invalid arguments
   69   the database can't be reached, or returned an error
   75   `run`: no slot in time
@@ -21,7 +21,7 @@ Exit codes:
   126  `run`: the command can't be executed
   127  `run`: there is no such command
 Otherwise `run` exits with the code of the command, or 128 + n if the signal n ended the command,
-the wait for a slot, or `watch`.";
+the wait for a slot, `watch` or `serve`.";
 
 /// The code of `run` when the lease was lost while the command ran.
 pub(crate) const LEASE_LOST: u8 = 76;

@@ -111,7 +111,7 @@ fn find(conn: &mut AnyConnection, grant: &Grant) -> Result<(SlotInfo, Uuid), Fai
             let semaphore = grant.semaphore.clone();
             return Err(Error::UnknownSemaphore { semaphore }.into());
         }
-        let free = format!("{slot} is free: nothing was done");
+        let free = format!("{slot} is not held: nothing was done");
         return Err(Failure::NotDone(free));
     };
     let (fence, holder) = (held.fence, holder(&held));

@@ -51,8 +51,9 @@ pub(crate) fn serve(database: &Database, options: Serve, as_json: bool) -> Resul
             axum::serve(listener, router).await
         })
     };
-    let action = "serve the page";
-    served().map_err(|source| Failure::System { action, source })?;
+    served().map_err(|error| {
+        Failure::NotDone(format!("can't listen on {}: {error}", options.listen))
+    })?;
     Ok(0)
 }
 

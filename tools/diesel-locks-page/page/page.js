@@ -119,15 +119,15 @@ function showCount(id, { rows, total, may_be_more, refusal }) {
   write(find(".refusal"), refusal ? `Not shown: ${refusal}.` : "");
 }
 
-/** Rows of equal texts in their first two cells are told apart by their order. */
-function showTable(id, list, texts, more = () => {}) {
+/** Rows of equal texts in their first cells are told apart by their order. */
+function showTable(id, list, texts, more = () => {}, first = 2) {
   const table = document.querySelector(`#${id} > table`);
   showCount(id, list);
   table.hidden = list.rows.length === 0;
   const seen = new Map();
   const rows = list.rows.map((item) => {
     const cells = texts(item);
-    const key = JSON.stringify(cells.slice(0, 2));
+    const key = JSON.stringify(cells.slice(0, first));
     seen.set(key, (seen.get(key) ?? 0) + 1);
     return { item, cells, key: key + seen.get(key) };
   });
@@ -139,22 +139,22 @@ function showTable(id, list, texts, more = () => {}) {
 
 /** What the process has recorded, by its metrics, of object locks and of each semaphore. */
 function showHistory(history) {
-  showTable("history", history, ({ name, granted, refused, timed_out, mean_wait_s, most_waiting }) => [
+  showTable("history", history, ({ name, granted, refused, timed_out, failed, mean_wait_s, most_waiting }) => [
     name ?? "Object locks",
-    ...[granted, refused, timed_out].map((count) => count.toLocaleString("en")),
+    ...[granted, refused, timed_out, failed].map((count) => count.toLocaleString("en")),
     mean_wait_s === null ? "" : wait(mean_wait_s),
     most_waiting.toLocaleString("en"),
   ], (row, { minutes, most_inside }) => {
-    if (!row.cells[6]) row.insertCell().append(newChart(), create("small"));
-    const [chart, text] = row.cells[6].children;
-    const x = (ago) => 59 - ago;
-    const used = minutes.map(([ago, inside]) => `M${x(ago)} 20v${-14 * inside / (most_inside || 1)}h1V20z`);
-    const refused = minutes.filter(([, , away]) => away > 0).map(([ago]) => `M${x(ago)} 0h1v4h-1z`);
+    if (!row.cells[7]) row.insertCell().append(newChart(), create("small"));
+    const [chart, text] = row.cells[7].children;
+    const used = minutes.map(([ago, inside]) => `M${59 - ago} 20v${-14 * inside / (most_inside || 1)}h1V20z`);
+    const marked = minutes.filter(([, , notGranted]) => notGranted > 0).map(([ago]) => ago);
     chart.children[0].setAttribute("d", used.join(""));
-    chart.children[1].setAttribute("d", refused.join(""));
+    chart.children[1].setAttribute("d", marked.map((ago) => `M${59 - ago} 0h1v4h-1z`).join(""));
+    chart.setAttribute("aria-label", marked.length ? `Refused, timed out or failed ${marked.join(", ")} minutes ago` : "None refused, timed out or failed");
     write(text, `at most ${most_inside.toLocaleString("en")}`);
-  });
-  write(document.querySelector("#history > h2 > small"), history.seconds < 3600 ? `recorded for ${duration(history.seconds)}` : "");
+  }, 1);
+  write(byId("recorded"), history.seconds < 3600 ? `Recorded for ${duration(history.seconds)}.` : "");
 }
 
 /** 60 minutes from left to right. */
@@ -163,7 +163,7 @@ function newChart() {
   const chart = svg("svg");
   chart.setAttribute("viewBox", "0 0 60 20");
   chart.setAttribute("preserveAspectRatio", "none");
-  chart.setAttribute("aria-hidden", "true");
+  chart.setAttribute("role", "img");
   chart.append(svg("path"), svg("path"));
   return chart;
 }
@@ -310,8 +310,8 @@ function sentence(text) {
 
 function wait(seconds) {
   if (seconds < 0.001) return "under 1 ms";
-  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
-  return seconds < 60 ? `${seconds.toFixed(1)} s` : duration(Math.round(seconds));
+  if (seconds < 0.9995) return `${Math.round(seconds * 1000)} ms`;
+  return seconds < 59.95 ? `${seconds.toFixed(1)} s` : duration(Math.round(seconds));
 }
 
 /** A duration in the two largest units. */

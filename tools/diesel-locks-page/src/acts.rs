@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
+use axum::extract::rejection::JsonRejection;
 use axum::http::{HeaderMap, StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -38,9 +39,10 @@ pub(crate) async fn act(
     act: Act,
     State(shared): State<Arc<Shared>>,
     headers: HeaderMap,
-    Json(grant): Json<Grant>,
+    grant: Result<Json<Grant>, JsonRejection>,
 ) -> Result<Json<Value>, Problem> {
     authorize(&headers, shared.page.token.as_deref())?;
+    let Json(grant) = grant.map_err(|error| Problem(error.status(), error.body_text()))?;
     let gone = format!(
         "slot {} of {:?} is not held with the fence {}: nothing was done",
         grant.slot, grant.semaphore, grant.fence

@@ -2,16 +2,13 @@
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
-#[cfg(any(feature = "bb8", feature = "deadpool"))]
 use std::time::Duration;
 
 use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 use diesel_locks::limits::MAX_LISTED;
-#[cfg(any(feature = "bb8", feature = "deadpool"))]
-use diesel_locks::{Async, AsyncInspectExt, AsyncSemaphoreExt};
 use diesel_locks::{
-    Blocking, Error, HeldObjectLock, InspectExt, ListOptions, LockSession, SemaphoreExt,
-    SemaphoreInfo, SequenceInfo, Slot, SlotInfo,
+    Async, AsyncInspectExt, AsyncSemaphoreExt, Blocking, Error, HeldObjectLock, InspectExt,
+    ListOptions, LockSession, SemaphoreExt, SemaphoreInfo, SequenceInfo, Slot, SlotInfo,
 };
 use serde::Serialize;
 use tokio::task::{self, JoinHandle};
@@ -24,7 +21,7 @@ const MOST_SEMAPHORES: usize = 2000;
 /// The slots of a semaphore, and the rows of every other list, that are shown at most.
 const MOST_ROWS: usize = 200;
 
-/// A database that a pool leads to. What has begun ends, though nobody waits for it any more.
+/// The database of a pool. A reading or an act that has begun runs to its end, also if its caller is dropped.
 pub trait Database: Send + Sync {
     #[doc(hidden)]
     fn read(&self, prefix: &str) -> JoinHandle<Result<Lists, Error>>;
@@ -64,7 +61,6 @@ where
     }
 }
 
-#[cfg(any(feature = "bb8", feature = "deadpool"))]
 impl<P> Database for Source<P, Async>
 where
     P: diesel_locks::Pool<Style = Async, Connection: AsyncInspectExt + AsyncSemaphoreExt>,
@@ -81,7 +77,6 @@ where
 }
 
 /// The pools of diesel-async have no trait in common but that of diesel-locks.
-#[cfg(any(feature = "bb8", feature = "deadpool"))]
 async fn lend<P: diesel_locks::Pool>(pool: &P) -> Result<P::Lent, Error> {
     let lent = pool.lend(Duration::MAX, None, None).await?;
     let (conn, _) = lent.expect("nothing stops it");
@@ -151,7 +146,6 @@ macro_rules! on_connections {
 }
 
 on_connections!(blocking, [], [], InspectExt + SemaphoreExt);
-#[cfg(any(feature = "bb8", feature = "deadpool"))]
 on_connections!(nonblocking, [async], [.await], AsyncInspectExt + AsyncSemaphoreExt);
 
 /// What is in the database under names that begin with a text. The database's clock measures how long something is held.

@@ -13,7 +13,7 @@ use diesel_locks::{Pool, RequestInfo};
 
 use crate::acts::{Act, act};
 use crate::database::{Database, Source};
-use crate::history::History;
+use crate::history::{History, Render};
 use crate::state::Reader;
 
 mod acts;
@@ -30,7 +30,7 @@ pub struct Page {
     name: String,
     token: Option<String>,
     requests: Option<Arc<dyn Fn() -> Vec<RequestInfo> + Send + Sync>>,
-    metrics: Option<Arc<dyn Fn() -> String + Send + Sync>>,
+    metrics: Option<Arc<Render>>,
 }
 
 impl Page {
@@ -79,9 +79,9 @@ impl Page {
         self
     }
 
-    /// Shows the last hour of object locks and of each semaphore in this process: what was granted, refused and timed out, the waits,
-    /// how many were inside. `render` returns the metrics of the process in the text format of Prometheus, such as
-    /// `PrometheusHandle::render` of the crate `metrics-exporter-prometheus`. It is called every 5 s.
+    /// Shows the last hour of object locks and of each semaphore in this process, from its metrics (feature `metrics` of
+    /// diesel-locks). `render` returns them in the text format of Prometheus, such as `PrometheusHandle::render` of the crate
+    /// `metrics-exporter-prometheus`. [`router`] calls it, and then a task every 5 s. The history begins with the first call.
     pub fn metrics(mut self, render: impl Fn() -> String + Send + Sync + 'static) -> Self {
         self.metrics = Some(Arc::new(render));
         self

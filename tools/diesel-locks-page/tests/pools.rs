@@ -19,6 +19,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
+const TOKEN: (&str, &str) = ("Authorization", "Bearer let-me-in");
+
 /// A holder is listed, its release is requested, and it is released, once.
 fn lists_and_acts(url: &str, page: impl FnOnce() -> Page) {
     let database = Database::from_url(url).expect("a URL");
@@ -45,6 +47,10 @@ fn lists_and_acts(url: &str, page: impl FnOnce() -> Page) {
     assert_eq!(shown["holder"], "node-1");
     assert_eq!(shown["fence"], slot.fence().to_string());
     assert_eq!(held(address, "other"), Value::Null);
+    let bad =
+        |headers: &[(&str, &str)]| send_json(address, "/locks/release", headers, "{}").answer();
+    bad(&[]).assert_problem(401, "token");
+    bad(&[TOKEN]).assert_problem(422, "semaphore");
     act(address, "request-release", &slot).expect("held");
     assert!(held(address, "c")["requested_s"].is_number());
     act(address, "release", &slot).expect("held");
@@ -64,13 +70,8 @@ fn held(address: SocketAddr, prefix: &str) -> Value {
 fn act(address: SocketAddr, act: &str, slot: &Slot) -> Result<(), String> {
     let grant =
         json!({ "semaphore": "collate", "slot": slot.number(), "fence": slot.fence().to_string() });
-    let token = [("Authorization", "Bearer let-me-in")];
-    let answer = send_json(
-        address,
-        &format!("/locks/{act}"),
-        &token,
-        &grant.to_string(),
-    );
+    let path = format!("/locks/{act}");
+    let answer = send_json(address, &path, &[TOKEN], &grant.to_string());
     let answer = answer.answer();
     if answer.status == 200 {
         return Ok(());

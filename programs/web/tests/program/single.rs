@@ -3,8 +3,9 @@
 use std::process::Stdio;
 
 use diesel_locks::ObjectId;
-use program_support::testing::Signal;
 use program_support::testing::http::{get, send, send_json};
+use program_support::testing::{Signal, wait_until};
+use serde_json::{Value, json};
 
 use crate::client::{document, post, send_document, send_transfer};
 use crate::holder::Holder;
@@ -142,6 +143,14 @@ fn metrics_tell_what_happens(url: &str) {
     let requests = instance.state()["requests"].take();
     let subject = requests["rows"][0]["subject"].as_str();
     assert_eq!(subject, Some("a slot of the semaphore \"a\" (1 permit)"));
+    let mut rows = Value::Null;
+    wait_until("the history", || {
+        rows = instance.state()["history"]["rows"].take();
+        rows[1]["most_inside"] == 1.0
+    });
+    let counted = |row: usize| ["name", "granted", "refused"].map(|field| rows[row][field].clone());
+    assert_eq!(counted(0), [Value::Null, json!(2.0), json!(0.0)]);
+    assert_eq!(counted(1), [json!("a"), json!(1.0), json!(1.0)]);
     instance.terminate();
 }
 

@@ -120,7 +120,7 @@ const SQLITE: [Setting; 1] = [(
     "(SELECT journal_mode FROM pragma_journal_mode())",
     "wal",
     Problem,
-    "readers and writers block each other: `diesel-locks migrate` sets WAL mode",
+    "readers and writers block each other: `diesel-locks migrate`, or `operation::sqlite::prepare` in the application, sets WAL mode",
 )];
 
 pub(super) fn findings(conn: &mut AnyConnection) -> Vec<Finding> {

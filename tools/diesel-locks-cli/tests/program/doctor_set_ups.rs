@@ -64,7 +64,7 @@ fn sqlite_file_without_wal_mode_is_a_problem() {
     drop(conn);
     let parts = [
         "delete: readers and writers block each other",
-        "`diesel-locks migrate` sets WAL",
+        "in the application, sets WAL mode",
     ];
     assert_found(&cli, "problem", "journal_mode", &parts);
     cli.text(&["migrate"]);

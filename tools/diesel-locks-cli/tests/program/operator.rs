@@ -31,7 +31,7 @@ fn slot_is_released_by_its_fence_only(url: &str) {
         (&fence.as_str().into(), &"node-2".into())
     );
     let error = cli.refused(1, &["release", "jobs", "1", "--fence", &fence]);
-    assert_eq!(error, "slot 1 of jobs is free: nothing was done");
+    assert_eq!(error, "slot 1 of jobs is not held: nothing was done");
     let error = cli.refused(1, &["release", "job", "1", "--fence", &fence]);
     assert!(
         error.starts_with("there is no semaphore \"job\""),

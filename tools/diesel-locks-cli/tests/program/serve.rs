@@ -143,12 +143,24 @@ fn name_of_another_site_is_refused() {
 fn page_of_a_database_without_tables_creates_none() {
     let directory = TempDir::new().expect("a directory");
     let url = path_in(&directory, "empty.db");
+    for url in [
+        url.clone(),
+        format!("file:{url}"),
+        format!("file:{url}?cache=private"),
+    ] {
+        let error = Cli { url }.refused(69, &["serve"]);
+        assert!(error.contains("there is no SQLite file"), "{error}");
+    }
     let cli = Cli { url: url.clone() };
-    let error = cli.refused(69, &["serve"]);
-    assert!(error.contains("there is no SQLite file"), "{error}");
     std::fs::write(&url, "").expect("a file");
     let serving = Serving::start(&cli, &[]);
     get(serving.address, "/state").assert_problem(503, "the tables of diesel-locks");
+    let address = serving.address.to_string();
+    let error = cli.refused(1, &["serve", "--listen", &address]);
+    assert!(
+        error.contains(&format!("can't listen on {address}")),
+        "{error}"
+    );
     drop(serving);
     assert_eq!(std::fs::metadata(&url).expect("a file").len(), 0);
 }

@@ -74,7 +74,7 @@ fn wrong_arguments_are_named_with_their_limit() {
         (&["purge", "--older-than", "yesterday"], "yesterday"),
         (&["release", "a", "1"], "--fence"),
         (&["serve", "--token", "let me in"], "visible characters"),
-        (&["serve", "--token", ""], "visible characters"),
+        (&["serve", "--token", ""], "the token is empty"),
     ] {
         let output = without_database().output(arguments);
         let error = String::from_utf8_lossy(&output.stderr);

@@ -55,6 +55,10 @@ fn history_shows_the_last_hour() {
             ),
             format!("diesel_locks_requests_total{{{slot},outcome=\"granted\"}} {granted}"),
             format!("diesel_locks_requests_total{{{slot},outcome=\"refused\"}} {refused}"),
+            format!(
+                "diesel_locks_requests_total{{{slot},outcome=\"failed\"}} {}",
+                refused / 3
+            ),
             format!("diesel_locks_requests_total{{{unused},outcome=\"granted\"}} 0"),
             format!("diesel_locks_wait_seconds_sum{{{slot}}} {waited}"),
             format!("diesel_locks_wait_seconds_count{{{slot}}} {granted}"),
@@ -63,18 +67,24 @@ fn history_shows_the_last_hour() {
         .join("\n")
     };
     let set = |text| *page.service.metrics.lock().expect("unpoisoned") = text;
-    page.wait_for_text("#history .empty", "No request has ended or waits.");
+    page.wait_for_text("#history .empty", "No request has ended, and none waits.");
     set(metrics(1000, 0, 3, 25.0));
     let row = "#history tbody tr:nth-child(2)";
     page.wait_for_text(&format!("{row} td:nth-child(2)"), "1,000");
+    page.browser.run(
+        "document.querySelector('#history tbody tr:nth-child(2)').marked = true",
+        &[],
+    );
     set(metrics(2000, 7, 1, 50.0));
     page.wait_for_text(&format!("{row} td:nth-child(2)"), "2,000");
     let cells = "return [...document.querySelectorAll('#history tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))";
     let expected = json!([
-        ["Object locks", "4,000", "0", "0", "", "0", "at most 0"],
-        ["collate", "2,000", "7", "0", "25 ms", "0", "at most 3"],
+        ["Object locks", "4,000", "0", "0", "0", "", "0", "at most 0"],
+        ["collate", "2,000", "7", "0", "2", "25 ms", "0", "at most 3"],
     ]);
     assert_eq!(page.browser.run(cells, &[]), expected);
+    let kept = "return document.querySelector('#history tbody tr:nth-child(2)').marked";
+    assert_eq!(page.browser.run(kept, &[]), json!(true), "a row is kept");
     let marks = "return document.querySelectorAll('#history tr:nth-child(2) path')[1].getAttribute('d').length > 0";
     assert_eq!(page.browser.run(marks, &[]), json!(true));
     page.browser.type_into("#prefix", "co");

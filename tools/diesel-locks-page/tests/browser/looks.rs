@@ -9,7 +9,7 @@ use super::page::Page;
 
 /// Nothing is wider than the window, and the text has a contrast to what is behind it.
 fn assert_looks(page: &Page) {
-    for width in [390, 1280] {
+    for width in [390, 768, 1280] {
         for (scheme, is_dark) in [("light", false), ("dark", true)] {
             page.browser.look(width, scheme);
             let fits = "return document.documentElement.scrollWidth <= innerWidth";
