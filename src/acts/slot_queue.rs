@@ -300,7 +300,8 @@ impl Holders {
         let eager = !pace.patient && waiting.elapsed() < EAGER;
         // Of many slots, all rows would be read.
         let permits = semaphore.permits();
-        let many = permits.is_some_and(|permits| permits > FEW_SLOTS.unsigned_abs());
+        let permits = permits.map(|permits| usize::try_from(permits).unwrap_or(usize::MAX));
+        let many = permits.unwrap_or(self.seen.len()) > FEW_SLOTS.unsigned_abs() as usize;
         if eager || many || turn.is_first || turn.released.is_some() || waiting.is_over() {
             return Ok(None);
         }
@@ -308,20 +309,19 @@ impl Holders {
             self.attempts -= 1;
             return Ok(None);
         }
-        let Some(permits) = permits else {
-            // Whether an attempt would be refused is not known: one follows each pause.
-            self.attempts = 1;
-            let pause = pace.longest_pause(self.unchanged_since.elapsed());
-            return Ok(Some(backoff::jittered(pause)));
-        };
         let held = unless_dropped!(engine, |engine| engine.list_held_nowait(semaphore.name()))?;
         // Otherwise another session has the table locked.
         let Some(held) = held else {
             return Ok(None);
         };
-        if held.len() < usize::try_from(permits).unwrap_or(usize::MAX) {
-            self.attempts = ATTEMPTS_PER_LOOK;
-            return Ok(None);
+        match permits {
+            Some(permits) if held.len() < permits => {
+                self.attempts = ATTEMPTS_PER_LOOK;
+                return Ok(None);
+            }
+            Some(_) => {}
+            // Whether an attempt would be refused is not known: one follows each pause.
+            None => self.attempts = 1,
         }
         let seen = held
             .iter()
@@ -331,14 +331,12 @@ impl Holders {
             self.seen = seen;
             self.unchanged_since = Instant::now();
         }
-        let first_end = held
-            .iter()
-            .map(|(_, _, remaining_us)| *remaining_us)
-            .min()
-            .unwrap_or(0);
-        let first_end = Duration::from_micros(u64::try_from(first_end).unwrap_or(0));
+        let ends = held.iter().map(|(_, _, remaining_us)| *remaining_us);
         let pause = backoff::jittered(pace.longest_pause(self.unchanged_since.elapsed()));
-        Ok(Some(pause.min(first_end + Duration::from_millis(1))))
+        Ok(Some(ends.min().map_or(pause, |first_us| {
+            let first_end = Duration::from_micros(u64::try_from(first_us).unwrap_or(0));
+            pause.min(first_end + Duration::from_millis(1))
+        })))
     }
 }
 

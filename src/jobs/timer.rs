@@ -123,6 +123,7 @@ enum Step {
 pub(crate) struct TimerNode<'a, P: Pool> {
     node: Participant<'a, P>,
     ticks: Ticks,
+    began: Instant,
     /// The last tick that this node need not run: it has run it, or it was due before this node began.
     last: Option<i64>,
     /// A slot that was granted for a tick, or may have been, and was not used. It is to be released before anything else.
@@ -138,6 +139,7 @@ impl<'a, P: Pool> TimerNode<'a, P> {
         Ok(Self {
             node: Participant::new(renewer, &job.semaphore, lease)?,
             ticks: job.ticks()?,
+            began: Instant::now(),
             last: None,
             unused: None,
         })
@@ -184,9 +186,12 @@ impl<'a, P: Pool> TimerNode<'a, P> {
         let mut conn = self.node.renewer.borrow(self.node.semaphore).await?;
         let mut engine = conn.engine()?;
         self.release_unused(&mut *engine).await?;
+        let age = i64::try_from(self.began.elapsed().as_micros()).unwrap_or(i64::MAX);
         let now = unless_dropped!(borrowed &mut *engine, |engine| engine.now_us())?;
         let tick = self.ticks.last(now)?;
-        let last = *self.last.get_or_insert(tick);
+        // The first answer of the database may come late.
+        let before = self.ticks.last(now.saturating_sub(age))?;
+        let last = *self.last.get_or_insert(before);
         if tick <= last {
             return Ok(until(self.ticks.next(last)?, now));
         }

@@ -167,7 +167,10 @@ macro_rules! server_tests {
                     request_ends_although_its_connection_does_not_answer,
                     transaction_is_run_again_after_its_connection_was_lost,
                 },
-                renewers_guards::{guard_outlives_a_connection_that_does_not_answer},
+                renewers_guards::{
+                    guard_outlives_a_connection_that_does_not_answer,
+                    guard_added_during_a_silent_statement_is_renewed,
+                },
                 renewers_dropped::{unused_slot_that_is_locked},
                 shutdown::{shutdown_ends_although_its_connection_does_not_answer},
             }

@@ -2,8 +2,11 @@
 //! renewal of all slots.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::panic::resume_unwind;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use uuid::Uuid;
@@ -166,15 +169,19 @@ impl<P: Pool> Shared<P> {
         limit: Duration,
         work: impl Future<Output = T> + Send,
     ) -> Option<T> {
-        if !P::BLOCKS || P::Connection::IN_PROCESS {
+        if P::Connection::IN_PROCESS {
             return rt::answer_within(limit, work).await;
+        }
+        let answer_by = Instant::now() + limit;
+        if !P::BLOCKS {
+            return self.drop_unless_answered(answer_by, work).await;
         }
         {
             let mut inner = self.lock();
             if inner.current != number {
                 return None;
             }
-            self.await_until(&mut inner, Instant::now() + limit);
+            self.await_until(&mut inner, answer_by);
         }
         let answer = caught(work).await;
         let mut inner = self.lock();
@@ -194,15 +201,42 @@ impl<P: Pool> Shared<P> {
         in_time.then_some(answer)
     }
 
+    /// Waits as a task, which a guard that is added meanwhile may wake to wait no longer.
+    async fn drop_unless_answered<T: Send>(
+        &self,
+        answer_by: Instant,
+        work: impl Future<Output = T> + Send,
+    ) -> Option<T> {
+        self.lock().answer_by = Some(answer_by);
+        let mut work = pin!(work);
+        let mut limit = pin!(rt::wait(|waker| {
+            let mut inner = self.lock();
+            inner.waker = Some(waker.clone());
+            match inner.answer_by {
+                Some(until) if until > Instant::now() => Polled::Pending { until: Some(until) },
+                _ => Polled::Ready(()),
+            }
+        }));
+        let answer = poll_fn(|context| match work.as_mut().poll(context) {
+            Poll::Ready(answer) => Poll::Ready(Some(answer)),
+            Poll::Pending => limit.as_mut().poll(context).map(|()| None),
+        });
+        let answer = answer.await;
+        self.lock().answer_by = None;
+        answer
+    }
+
     /// Whether another loop has replaced this one.
     pub(super) fn is_replaced(&self, number: u64) -> bool {
         self.lock().current != number
     }
 
-    /// Sets when the answer to the request of the loop is to come at the latest, and has that looked at.
+    /// Sets when the answer to the request of the loop is to come at the latest, and has that looked at, if the loop can't do it.
     pub(super) fn await_until(self: &Arc<Self>, inner: &mut Inner, at: Instant) {
         inner.answer_by = Some(at);
-        self.look_at(inner, at);
+        if P::BLOCKS {
+            self.look_at(inner, at);
+        }
     }
 
     /// One alarm serves many requests: most are answered long before.

@@ -206,6 +206,37 @@ pub(crate) async fn guard_outlives_a_connection_that_does_not_answer<E: Engine, 
     assert!(held.iter().all(|(guard, _)| guard.is_held()));
 }
 
+/// Also of one with a short lease that is added while a release of another waits for its answer.
+pub(crate) async fn guard_added_during_a_silent_statement_is_renewed<E: Engine, K: Kind>() {
+    let test = Fixture::<E, K>::new().await;
+    let server = test.database.address().expect("a server");
+    let short = Semaphore::new("short", 5);
+    let lease = LeaseOptions::new(Duration::from_secs(4));
+    let mut held = Vec::new();
+    // In the pool's look at its connection, or in the release.
+    for message in 1..=4 {
+        let proxy = Proxy::to(&server);
+        let database = test.database.by_way_of(proxy.port).expect("a server");
+        let renewer = SlotRenewer::new(K::pool(&*database, 2).await);
+        let released = Semaphore::new(format!("released {message}"), 1);
+        let guard = renewer.try_acquire(&released, &one_hour()).await;
+        proxy.stall_at(message);
+        drop(guard.expect("an answer").expect("a free slot"));
+        until(
+            "the release has stalled, or had no such message",
+            async || proxy.has_stalled() || test.held(&released).await.is_empty(),
+        )
+        .await;
+        if !proxy.has_stalled() {
+            continue;
+        }
+        let guard = renewer.try_acquire(&short, &lease).await;
+        held.push((guard.expect("an answer").expect("a free slot"), proxy));
+    }
+    test.until_renewed(&short).await;
+    assert!(held.iter().all(|(guard, _)| guard.is_held()));
+}
+
 pub(crate) async fn release_guards_releases_those_of_one_renewer<E: Engine, K: Kind>() {
     let test = Fixture::<E, K>::new().await;
     let many = Semaphore::new("many", 5);

@@ -131,6 +131,24 @@ pub(crate) fn waiters_ask_at_the_shortest_of_their_intervals<B: Backend>() {
     guard.release().expect("ours");
 }
 
+/// However long its poll interval is.
+pub(crate) fn standby_of_a_registered_semaphore_is_elected_when_the_lease_ends<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let name = name_of_its_own::<B>("registered").name().to_owned();
+    conn.set_permits(&name, 1).expect("set");
+    let registered = Semaphore::registered(&name);
+    let lease = LeaseOptions::new(Duration::from_secs(3));
+    let _ends = conn
+        .acquire_slot(&registered, lease, Wait::No)
+        .expect("free");
+    let (elected, elections) = channel();
+    let standby = renewer::<B>(&database, 2).poll_interval(HOUR);
+    let node = Node::with_renewer::<B>(&standby, &registered, "standby", &elected);
+    assert_eq!(next(&elections).0, "standby");
+    node.stop();
+}
+
 /// Its leases end before the answers come.
 pub(crate) fn node_with_a_too_short_lease_pauses_between_its_grants<B: Backend>() {
     const PAUSE: Duration = Duration::from_millis(300);

@@ -16,7 +16,7 @@ use super::slots::guards::{renewed, renewer};
 use super::slots::{HOUR, one_hour, slots_of};
 use crate::subprocess::Subprocess;
 use crate::support::Backend;
-use crate::support::threads::{LONG, result_of, spawn};
+use crate::support::threads::{LONG, result_of, spawn, until};
 
 const PERIOD: Duration = Duration::from_millis(200);
 
@@ -43,6 +43,35 @@ impl Runs {
         assert!(self.running.swap(false, Ordering::SeqCst));
         count
     }
+}
+
+/// The pool has no connection until the tick has passed.
+pub(crate) fn tick_due_before_the_first_answer_is_run<B: Backend>() {
+    const BEFORE_US: i64 = 2_000_000;
+    let database = B::new();
+    let mut conn = database.connect();
+    let pool = database.pool(1);
+    let taken = pool.get().expect("a connection");
+    let due = B::now_us(&mut conn) + BEFORE_US;
+    let offset = Duration::from_micros(due.try_into().expect("after 1970"));
+    let job = TimerJob::new("job", Duration::from_secs(20)).offset(offset);
+    let renewer = SlotRenewer::new(pool);
+    let (stop, requests) = (StopToken::new(), renewer.clone());
+    let node = spawn(move || {
+        let mut run = None;
+        let renewer = renewer.stopped_by(&stop);
+        let ended = renewer.run_on_timer(&job, one_hour(), |tick| {
+            run = Some(tick.due_at().timestamp_micros());
+            stop.stop();
+            Ok::<_, Error>(())
+        });
+        ended.map(|()| run)
+    });
+    until(|| !requests.requests().is_empty());
+    assert!(B::now_us(&mut conn) < due, "the machine is too slow");
+    until(|| B::now_us(&mut conn) > due);
+    drop(taken);
+    assert_eq!(result_of(&node).expect("no error"), Some(due));
 }
 
 /// One of them returns at once, so that its tick lasts; one takes longer than two periods.
