@@ -193,8 +193,8 @@ pair! {
         /// # Errors
         ///
         /// [`Error::SlotLost`] if the slot was released, or granted to another holder, whose lease this call does not change. In an
-        /// open transaction on MySQL and MariaDB roll it back: at REPEATABLE READ the slot's row stays locked until then, so that the
-        /// other holder can't renew it; so does the row after [`release_slot`](Self::release_slot). After any [other error](crate::Error#errors-by-method) the previous lease is unchanged; after a lost connection it may have
+        /// open transaction roll it back, except on SQLite: if the other grant came at the same time, or on MySQL and MariaDB at
+        /// REPEATABLE READ, the slot's row stays locked until then, so that the other holder can't renew it; so does the row after [`release_slot`](Self::release_slot). After any [other error](crate::Error#errors-by-method) the previous lease is unchanged; after a lost connection it may have
         /// been renewed.
         #[doc(alias("refresh", "extend", "heartbeat", "keepalive", "keep_alive"))]
         fn renew_slot(slot: &mut Slot, duration: Duration) -> Result<LeaseState, Error> {
@@ -320,8 +320,8 @@ pair! {
         ///
         /// # Errors
         ///
-        /// [`Error::SlotLost`]: roll the transaction back, because another holder may have the slot, and because on MySQL and
-        /// MariaDB the slot's row stays locked until then. [`Error::NotInTransaction`] outside a transaction.
+        /// [`Error::SlotLost`]: roll the transaction back, because another holder may have the slot, and because the
+        /// slot's row may stay locked until then, except on SQLite. [`Error::NotInTransaction`] outside a transaction.
         /// [Others](crate::Error#errors-by-method).
         #[doc(alias("fence", "fencing token", "ensure_slot", "check_lease"))]
         fn pin_slot(slot: &Slot) -> Result<(), Error> {

@@ -24,8 +24,8 @@ pub enum Wait {
     /// it takes part.
     #[default]
     Forever,
-    /// Waits for at most this time, then returns [`Error::LockTimeout`](crate::Error::LockTimeout): for a lock up to 250 ms,
-    /// and 1 ms for each object, later, for a slot after one more query; with [several permits](crate::LeaseOptions::permits) after one more query for each, or
+    /// Waits for at most this time, then returns [`Error::LockTimeout`](crate::Error::LockTimeout): for a lock up to 250 ms (1 s on MySQL if another
+    /// session inserts its row at the same moment), and 1 ms for each object, later, for a slot after one more query; with [several permits](crate::LeaseOptions::permits) after one more query for each, or
     /// 2 s (0.5 s on a pool of diesel-async).
     ///
     /// The time is rounded up to milliseconds, and at most [`LONGEST_WAIT`](crate::limits::LONGEST_WAIT). A free lock or slot is always acquired, even with a

@@ -170,11 +170,16 @@ where
         read_only(conn.with_object_lock(&lock, |_| Ok(())));
         read_only(conn.try_with_object_lock(&lock, |_| Ok(())).map(drop));
     }
+    let shared = LockRequest::shared("a");
+    read_only(conn.with_object_lock(&shared, |_| Ok(())));
+    read_only(conn.try_with_object_lock(&shared, |_| Ok(())).map(drop));
     let lease = LeaseOptions::new(Duration::from_secs(60));
     let granted = conn.try_acquire_slot(&Semaphore::new("promotion", 2), lease);
     read_only(granted.map(drop));
     let drawn = conn.transaction(|conn| conn.next_number(&Sequence::new("invoice")));
     read_only(drawn.map(drop));
+    let slot = Slot::from_parts("promotion", 1, uuid::Uuid::new_v4(), 1);
+    read_only(conn.transaction(|conn| conn.pin_slot(&slot)));
 }
 
 /// Both kinds of locks are free.

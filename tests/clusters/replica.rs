@@ -252,6 +252,9 @@ fn promoted_replica_has_what_it_received(nodes: &Nodes) {
         .try_acquire_slot(&SEMAPHORE, lease())
         .expect("the source")
         .expect("a free slot");
+    source
+        .with_object_lock(LockRequest::shared("a"), |_| Ok::<_, Error>(()))
+        .expect("free");
     let invoices = Sequence::new("invoice");
     let draw = |conn: &mut MysqlConnection| conn.transaction(|conn| conn.next_number(&invoices));
     assert!(ticks_within::<MysqlConnection>(MINUTE, &pair.app_url(0)));

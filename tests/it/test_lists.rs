@@ -78,10 +78,12 @@ macro_rules! owner_tests {
                 idle_standbys_send_few_statements,
                 long_wait_of_a_renewer_sends_few_statements,
                 waiters_ask_at_the_shortest_of_their_intervals,
+                standby_of_a_registered_semaphore_is_elected_when_the_lease_ends,
                 node_with_a_too_short_lease_pauses_between_its_grants,
             },
             timer::{
                 each_tick_is_run_by_one_node,
+                tick_due_before_the_first_answer_is_run,
                 tick_of_a_killed_node_is_not_repeated,
                 failed_tick_is_not_repeated,
                 tick_of_a_cron_expression_is_run_by_one_node,
@@ -277,6 +279,7 @@ macro_rules! many_writers_tests {
                 },
                 shared_locks::{
                     writer_that_waits_for_a_writer_keeps_no_reader_out,
+                    mark_of_a_clock_that_was_set_back_keeps_no_reader_out,
                     row_of_a_shared_lock_is_committed_before_the_request_waits,
                 },
             );

@@ -16,7 +16,7 @@ CREATE TABLE diesel_locks_slots (
     -- A slot has one row. While a session has an old snapshot, the index also keeps the entries of all old versions of
     -- the row. The fence is in the key so that the newest version is the last entry of its number.
     PRIMARY KEY (name, number, fence)
-);
+) WITH (vacuum_truncate = off);
 
 -- Finds a free slot among many held slots.
 CREATE INDEX diesel_locks_slots_expiry ON diesel_locks_slots (name, expires_us) WHERE number > 100;

@@ -5,6 +5,7 @@ mod marks;
 mod named_lock;
 
 use std::mem;
+use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 
 use diesel::mysql::Mysql;
@@ -454,8 +455,23 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
     /// Returns `false` when it was not inserted and the caller should try again.
     async fn insert_row(&mut self, id: &ObjectId) -> Result<bool, AcquireError> {
         let (id, is_kept) = (Named(id.as_str()), self.request.keeps(id));
-        let started = Instant::now();
-        match self.engine.execute_cached(sql::insert(id, is_kept)).await {
+        let (mut started, is_limited) = (Instant::now(), self.request.wait != Wait::Forever);
+        let inserted = caught(async {
+            // Another session may have inserted it meanwhile. `lock_row` waits for its transaction, within the request's limit.
+            if is_limited {
+                self.engine.execute(sql::LimitInsert {}).await?;
+                started = Instant::now();
+            }
+            self.engine.execute_cached(sql::insert(id, is_kept)).await
+        });
+        let inserted = inserted.await;
+        let inserted = if is_limited {
+            let restore = sql::RestoreInsert {};
+            self.engine.restore_by(&restore, inserted).await
+        } else {
+            inserted.unwrap_or_else(|panic| resume_unwind(panic))
+        };
+        match inserted {
             Ok(_) if is_kept => Ok(true),
             Ok(_) => or_failed(self.engine.execute(sql::delete(id)).await).map(|_| true),
             Err(failure) if failure.is_duplicate() => Ok(false),

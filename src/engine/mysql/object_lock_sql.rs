@@ -31,25 +31,34 @@ statement! {
         -> ((BigInt, Nullable<BigInt>), BigInt), by text,
     |self, out| {
         let (hint, nowait) = if self.waits { ("", "") } else { (LIMIT_HINT, " NOWAIT") };
+        let writes = if self.clause == IN_SHARE_MODE { AS_AN_UPDATE } else { "" };
         push!(out;
-            "SELECT "; {hint}; {ISOLATION_LEVEL}; ", "; {IN_TRANSACTION}; ", "; {WRITER_UNKNOWN};
+            "SELECT "; {hint}; {writes}; {ISOLATION_LEVEL}; ", "; {IN_TRANSACTION}; ", "; {WRITER_UNKNOWN};
             " FROM diesel_locks_objects WHERE id = ", Binary = self.id;
             " AND "; {ISOLATION_LEVEL}; " < ", BigInt = &self.level; {self.clause}; {nowait};
         );
     }
 }
 
+/// As [`sql::AS_AN_UPDATE`](crate::engine::mysql::sql::AS_AN_UPDATE), with the privileges that a lock needs. A server that takes no
+/// writes refuses it, but not a shared lock, which would exclude nobody on the server that takes them.
+const AS_AN_UPDATE: &str =
+    "IFNULL((SELECT 0 FROM diesel_locks_objects WHERE FALSE FOR UPDATE), 0) + ";
+
 /// The locking clause of a shared lock. MariaDB has no FOR SHARE, which the DSL sends.
 pub(crate) const IN_SHARE_MODE: &str = " /*!80000 FOR SHARE *//*M!100100 LOCK IN SHARE MODE */";
 
 pub(crate) const FOR_UPDATE: &str = " FOR UPDATE";
+
+/// A later end of a mark is that of a clock that was set back.
+const LONGEST_WANTED_US: i64 = 1_000_000;
 
 /// BEGIN that fails with [`MANY_ROWS`] if a session wants the exclusive lock of one of the objects. No SET, which would lock what it
 /// reads.
 pub(crate) fn begin_unless_wanted(shared: &[ObjectId]) -> String {
     format!(
         "{}; {UNLESS_TABLE_LOCKED}SELECT {LIMIT_HINT}(SELECT 1 UNION ALL SELECT 2 FROM DUAL WHERE EXISTS \
-         (SELECT 1 FROM diesel_locks_wanted WHERE id IN ({}) AND until_us > {}))",
+         (SELECT 1 FROM diesel_locks_wanted WHERE id IN ({}) AND until_us - {} BETWEEN 1 AND {LONGEST_WANTED_US}))",
         *BEGIN,
         literals(shared),
         Mysql::NOW
@@ -60,9 +69,10 @@ pub(crate) fn begin_unless_wanted(shared: &[ObjectId]) -> String {
 #[auto_type]
 pub(crate) fn count_wanted<'a>(ids: &'a [Named<'a>]) -> _ {
     let now: DbNow = DbNow {};
+    let longest: i64 = LONGEST_WANTED_US;
     wanted::table
         .filter(wanted::id.eq_any(ids))
-        .filter(wanted::until_us.gt(now))
+        .filter((wanted::until_us - now).between(1_i64, longest))
         .count()
 }
 
@@ -128,7 +138,7 @@ impl QueryFragment<Mysql> for Probe<'_> {
         out.unsafe_to_cache_prepared();
         // Not by the optimizer's choice, which may be to read, and lock, the whole table.
         push!(out;
-            "SELECT "; {LIMIT_HINT}; {if self.shared { WITH_ID } else { "" }};
+            {ANY_SIZE}; "SELECT "; {LIMIT_HINT}; {if self.shared { WITH_ID } else { "" }};
             "COUNT(*) FROM diesel_locks_objects FORCE INDEX (PRIMARY) WHERE kept > 2 AND id IN (";
         );
         for id in self.ids {
@@ -148,6 +158,25 @@ impl QueryFragment<Mysql> for Probe<'_> {
 #[auto_type]
 pub(crate) fn insert<'a>(id: Named<'a>, kept: bool) -> _ {
     insert_into(diesel_locks_objects::table).values((dsl::id.eq(id), dsl::kept.eq(kept)))
+}
+
+statement! {
+    Mysql;
+    /// Limits the wait of an INSERT for a row that another session has inserted: MariaDB does not wait, MySQL for 1 s. SET STATEMENT
+    /// can't be added to a statement of the DSL, and MySQL has no hint for it.
+    LimitInsert {} -> Integer,
+    |self| {
+        "SET @diesel_locks_row_wait = @@SESSION.innodb_lock_wait_timeout, \
+         SESSION innodb_lock_wait_timeout = /*!80000 1 *//*M!100100 0 */"
+    }
+
+    /// Has no effect unless [`LimitInsert`] has run.
+    RestoreInsert {} -> Integer,
+    |self| {
+        "SET SESSION innodb_lock_wait_timeout = \
+         CAST(COALESCE(@diesel_locks_row_wait, @@SESSION.innodb_lock_wait_timeout) AS UNSIGNED), \
+         @diesel_locks_row_wait = NULL"
+    }
 }
 
 #[auto_type]

@@ -10,7 +10,8 @@ use crate::engine::ending::autocommit_retry;
 use crate::engine::mysql::MysqlEngine;
 use crate::engine::mysql::execute::{MysqlError, assert_read};
 use crate::engine::mysql::sql::{
-    ANY_JOIN, ANY_JOIN_HINT, AS_AN_UPDATE, BEGIN, LIMIT_HINT, UNLESS_TABLE_LOCKED,
+    ANY_JOIN, ANY_JOIN_HINT, ANY_SIZE, ANY_SIZE_HINT, AS_AN_UPDATE, BEGIN, LIMIT_HINT,
+    UNLESS_TABLE_LOCKED,
 };
 use crate::engine::slot_queries;
 use crate::engine::slots::SemaphoreBackend;
@@ -28,6 +29,14 @@ statement! {
     |self| {
         {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT};
         {AS_AN_UPDATE}; "fence FROM diesel_locks_fences WHERE id = 1 FOR UPDATE SKIP LOCKED";
+    }
+
+    /// Raw for its prefix and its hint.
+    LastNumber<'a> { name: &'a [u8] } -> Integer,
+    |self| {
+        {ANY_SIZE}; "SELECT "; {ANY_SIZE_HINT};
+        "number FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
+        " ORDER BY number DESC LIMIT 1";
     }
 
     LockFreeAbove<'a> { name: &'a [u8], above: i32, limit: i64 } -> (Integer, BigInt),
@@ -83,7 +92,10 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
                 BatchOutcome::NoFenceFloor
             });
         };
-        let last = self.get_optional(slot_queries::last_number(name)).await?;
+        let last = LastNumber {
+            name: semaphore.name().as_bytes(),
+        };
+        let last = self.get_optional(last).await?;
         let numbers = slots_to_add(last, permits);
         let is_last = *numbers.end() == permits;
         if !numbers.is_empty() {
@@ -160,11 +172,10 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         let Some(floor) = self.lock_fence_floor().await? else {
             return Ok(None);
         };
-        let last = slot_queries::last_number(Named(name));
-        let last = self.get_optional(last).await?;
         let retained = slot_queries::last_retained(Named(name), age_us);
         let retained: Option<i32> = self.get_optional(retained).await?;
         let (name, above, limit) = (name.as_bytes(), retained.unwrap_or(0), BATCH_SIZE.into());
+        let last = self.get_optional(LastNumber { name }).await?;
         let free: Vec<(i32, i64)> = self.load(LockFreeAbove { name, above, limit }).await?;
         let Some(deletion) = slots_to_delete(last, &free, floor) else {
             return Ok(Some(0));

@@ -24,8 +24,8 @@ use crate::engine::mysql::galera::{Cluster, unless_galera};
 use crate::engine::mysql::slot_batches::parts;
 use crate::engine::mysql::slot_search::MAX_SLOW_SEARCHES;
 use crate::engine::mysql::sql::{
-    BEGIN, EVERY_ROW, IN_TRANSACTION, LIMIT_HINT, LONG_LIMIT_HINT, UNLESS_TABLE_LOCKED,
-    WRITER_UNKNOWN,
+    AS_AN_UPDATE, BEGIN, EVERY_ROW, IN_TRANSACTION, LIMIT_HINT, LONG_LIMIT_HINT,
+    UNLESS_TABLE_LOCKED, WRITER_UNKNOWN,
 };
 use crate::engine::slot_queries::{self, Key, UpdateSlot};
 use crate::engine::slots::SemaphoreBackend;
@@ -86,10 +86,11 @@ statement! {
     }
 
     /// Locks the slot against all changes if its token matches; returns whether a transaction is open, and
-    /// [`WRITER_UNKNOWN`]. Raw, because MariaDB has no FOR SHARE.
+    /// [`WRITER_UNKNOWN`]. Raw, because MariaDB has no FOR SHARE. Refused where the slot can't be changed: a read-only server does not
+    /// refuse a shared lock.
     Pin<'a> { key: Key<'a> } -> (Nullable<BigInt>, BigInt),
     |self| {
-        "SELECT "; {IN_TRANSACTION}; ", "; {WRITER_UNKNOWN};
+        "SELECT "; {AS_AN_UPDATE}; {IN_TRANSACTION}; ", "; {WRITER_UNKNOWN};
         " FROM diesel_locks_slots FORCE INDEX (PRIMARY)"; [&self.key]; " LOCK IN SHARE MODE"
     }
 }

@@ -148,6 +148,31 @@ pub(crate) fn writer_of_a_pool_goes_before_later_readers<B: Backend>() {
     }
 }
 
+/// Requests that begin a transaction look at the mark, and those that wait do.
+pub(crate) fn mark_of_a_clock_that_was_set_back_keeps_no_reader_out<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    assert!(is_granted(&database, LockRequest::shared(ID)));
+    let mut mark = |until_us: i64| {
+        B::sql(&mut conn, "DELETE FROM diesel_locks_wanted");
+        let mark =
+            format!("INSERT INTO diesel_locks_wanted (id, until_us) VALUES ('{ID}', {until_us})");
+        B::sql(&mut conn, &mark);
+    };
+    let now = B::now_us(&mut database.connect());
+    mark(now + 900_000);
+    assert!(!is_granted(&database, LockRequest::shared(ID)));
+    mark(now + 3_600_000_000);
+    assert!(is_granted(&database, LockRequest::shared(ID)));
+    let both = LockRequest::from([LockRequest::shared(ID), LockRequest::new("Doc:7")]);
+    assert!(is_granted(&database, &both));
+    let waits = LockRequest::shared(ID).wait(LONG);
+    let granted = database
+        .connect()
+        .with_object_lock(waits, |_| Ok::<_, Error>(()));
+    granted.expect("nobody holds it");
+}
+
 /// Each waits for what the other one reads.
 pub(crate) fn writers_on_pools_of_what_the_other_reads_take_turns<B: Backend>() {
     let database = Arc::new(B::new());

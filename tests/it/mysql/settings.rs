@@ -13,7 +13,7 @@ use mysql_async::{Conn, Opts, OptsBuilder};
 use tokio::runtime::Builder;
 
 use crate::behaviour::slots::renewers::await_renewal;
-use crate::behaviour::slots::{one_hour, single_slot, slots_of};
+use crate::behaviour::slots::{acquire, one_hour, single_slot, slots_of};
 use crate::subprocess::RENEWED_LEASE;
 use crate::support::Backend;
 use crate::support::backend::MIGRATIONS;
@@ -143,14 +143,24 @@ fn safe_updates_and_limits_of_rows_change_nothing() {
             .expect("ours");
         drop(slots);
     }
-    for key in 0..3 {
-        let kept = LockRequest::new(ObjectId::new("Bond", key)).retention(Retention::Kept);
+    let registered = |permits| Semaphore::new("registered", permits);
+    for permits in [200, 300] {
+        conn.register_semaphores([&registered(permits)])
+            .expect("registered");
+        conn.set_permits("registered", permits + 50).expect("set");
+    }
+    let bonds = (0..9).map(|key| ObjectId::new("Bond", key));
+    for id in bonds.clone() {
+        let kept = LockRequest::new(id).retention(Retention::Kept);
         conn.with_object_lock(kept, |_| Ok::<_, Error>(()))
             .expect("free");
     }
-    assert_eq!(conn.purge_object_locks().expect("purge"), 3);
+    let several = LockRequest::all(bonds).retention(Retention::Kept);
+    let tried = Mysql::in_transaction(conn, |conn| conn.try_lock_object(several));
+    assert!(tried.expect("an answer").is_acquired());
+    assert_eq!(conn.purge_object_locks().expect("purge"), 9);
     let all = ListOptions::new();
-    assert_eq!(conn.semaphores(&all).expect("a list").len(), 2);
+    assert_eq!(conn.semaphores(&all).expect("a list").len(), 3);
     assert_eq!(conn.held_slots(&all).expect("a list"), []);
     assert_eq!(conn.sequences(&all).expect("a list"), []);
     assert_eq!(conn.purge_slots(Duration::ZERO).expect("purge"), 203);
@@ -169,6 +179,31 @@ fn safe_updates_and_limits_of_rows_change_nothing() {
     for guard in guards {
         guard.release().expect("ours");
     }
+}
+
+/// Without conditions (`max_error_count = 0`) the number of an error is unknown, and not that of an earlier one.
+#[test]
+fn error_without_a_number_is_not_taken_for_an_earlier_one() {
+    let database = Mysql::new();
+    let mut conn = database.connect();
+    let mut owner = database.connect();
+    let mut failure = |change: &str, set: &str| {
+        Mysql::sql(&mut owner, change);
+        Mysql::sql(&mut conn, set);
+        let locked = conn.with_object_lock("a", |_| Ok::<_, Error>(()));
+        locked.expect_err(change)
+    };
+    // In German only the number tells.
+    let missing = failure(
+        "RENAME TABLE diesel_locks_objects TO elsewhere",
+        "SET lc_messages = 'de_DE'",
+    );
+    assert!(missing.is_missing_tables(), "{missing:?}");
+    let other = failure(
+        "CREATE TABLE diesel_locks_objects (id VARBINARY(1020) PRIMARY KEY)",
+        "SET max_error_count = 0",
+    );
+    assert!(matches!(other, Error::Database(_)), "{other:?}");
 }
 
 /// A connection that the application has opened itself counts the rows that an UPDATE has changed, and not those that it has
@@ -335,4 +370,41 @@ fn every_primitive(conn: &mut MysqlConnection, mode: &str) {
             );
         }
     }
+}
+
+/// FOR SHARE alone is not refused: on a replica it would exclude nobody on the source.
+#[test]
+fn read_only_sessions_are_refused_shared_locks_and_pins() {
+    let database = Mysql::new();
+    let mut conn = database.connect();
+    let slot = acquire::<Mysql>(&mut conn, &single_slot());
+    let both = ["a", "b"].map(LockRequest::shared);
+    // Makes the rows.
+    conn.with_object_lock(both.clone(), |_| Ok::<_, Error>(()))
+        .expect("free");
+    Mysql::sql(&mut conn, "SET SESSION TRANSACTION READ ONLY");
+    let mixed = [
+        LockRequest::shared("a"),
+        LockRequest::new("b").retention(Retention::Kept),
+    ];
+    for requests in [&both[..1], &both, &mixed] {
+        for wait in [Wait::No, Wait::AtMost(LONG), Wait::Forever] {
+            let requests: Vec<_> = requests.iter().map(|one| one.clone().wait(wait)).collect();
+            let requests = LockRequest::from(requests);
+            let errors = [
+                conn.with_object_lock(&requests, |_| Ok::<_, Error>(()))
+                    .expect_err("read only"),
+                conn.try_with_object_lock(requests.clone().wait(Wait::No), |_| Ok::<_, Error>(()))
+                    .expect_err("read only"),
+                Mysql::in_transaction(&mut conn, |conn| conn.lock_object(&requests))
+                    .expect_err("read only"),
+            ];
+            for error in errors {
+                assert!(error.is_read_only(), "{requests:?}: {error:?}");
+            }
+        }
+    }
+    let pinned = Mysql::in_transaction(&mut conn, |conn| conn.pin_slot(&slot));
+    let error = pinned.expect_err("read only");
+    assert!(error.is_read_only(), "{error:?}");
 }

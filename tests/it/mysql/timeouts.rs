@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
+use diesel::connection::{
+    AnsiTransactionManager, InstrumentationEvent, SimpleConnection, TransactionManager,
+};
 use diesel::prelude::*;
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, Retention, RetryPolicy};
@@ -11,7 +13,7 @@ use diesel_locks::{Error, Retention, RetryPolicy};
 use crate::behaviour;
 use crate::support::Backend;
 use crate::support::mysql::Mysql;
-use crate::support::threads::{Holder, LONG, LONGEST_RETRIES, result_of, spawn};
+use crate::support::threads::{Holder, LONG, LONGEST_RETRIES, begin, result_of, spawn};
 
 /// Another session has locked the table, which is not a row's lock.
 #[test]
@@ -25,9 +27,8 @@ fn waits_and_tries_end_while_the_table_is_locked() {
         waits_and_tries_end(hold, &all(1).retention(Retention::Kept));
         // More than one message locks.
         waits_and_tries_end(hold, &all(101));
+        waits_and_tries_end(hold, &LockRequest::shared("a"));
     }
-    let shared = LockRequest::shared("a");
-    waits_and_tries_end("LOCK TABLES diesel_locks_objects WRITE", &shared);
 }
 
 /// One that holds a lock does not look at the marks.
@@ -51,6 +52,43 @@ fn waits_and_tries_end_in(hold: &str, lock: &LockRequest, kind: (bool, bool)) {
         Mysql::set_session_limits,
     );
     body([hold, "UNLOCK TABLES"], lock, kind, set_up);
+}
+
+/// Another session inserts the row after this one has found none. The INSERT would wait for its transaction until
+/// `innodb_lock_wait_timeout`.
+#[test]
+fn limited_wait_ends_if_another_session_inserts_the_row_first() {
+    for retention in [Retention::Transient, Retention::Kept] {
+        let database = Mysql::new();
+        let mut conn = database.connect();
+        Mysql::sql(&mut conn, "SET SESSION innodb_lock_wait_timeout = 10");
+        let limits = Mysql::session_limits(&mut conn);
+        let mut other = database.connect();
+        let mut is_inserted = false;
+        conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+            if let InstrumentationEvent::StartQuery { query, .. } = event
+                && query
+                    .to_string()
+                    .contains("INSERT INTO `diesel_locks_objects`")
+                && !is_inserted
+            {
+                begin(&mut other);
+                let insert = "INSERT INTO diesel_locks_objects (id, kept) VALUES ('a', TRUE)";
+                Mysql::sql(&mut other, insert);
+                is_inserted = true;
+            }
+        });
+        let wait = Duration::from_secs(3);
+        let started = Instant::now();
+        let locked = Mysql::in_transaction(&mut conn, |conn| {
+            conn.lock_object(LockRequest::new("a").retention(retention).wait(wait))
+        });
+        let error = locked.expect_err("another session has inserted it");
+        let took = started.elapsed();
+        assert!(error.is_timeout(), "{error:?}");
+        assert!(wait <= took && took < wait * 2, "{took:?}");
+        assert_eq!(Mysql::session_limits(&mut conn), limits);
+    }
 }
 
 #[test]

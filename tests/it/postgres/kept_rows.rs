@@ -53,6 +53,24 @@ fn make_kept_rows(conn: &mut PgConnection) {
     conn.with_object_lock(kept(&rows), read).expect("free");
 }
 
+/// VACUUM would lock them as a whole to return empty pages, and requests that do not wait would be refused.
+#[test]
+fn vacuum_does_not_truncate_the_tables() {
+    let database = Postgres::new();
+    let mut conn = database.connect();
+    make_kept_rows(&mut conn);
+    conn.register_semaphores([&Semaphore::new("many", 300)])
+        .expect("registered");
+    for table in ["diesel_locks_objects", "diesel_locks_slots"] {
+        let size = format!("pg_relation_size('{table}')");
+        let before = Postgres::number(&mut conn, &size);
+        assert!(before > 0);
+        Postgres::sql(&mut conn, &format!("DELETE FROM {table}"));
+        Postgres::sql(&mut conn, &format!("VACUUM {table}"));
+        assert_eq!(Postgres::number(&mut conn, &size), before, "{table}");
+    }
+}
+
 /// The planner is free to evaluate a function before a condition beside it, and plans anew after some calls.
 #[test]
 fn try_locks_only_the_requested_objects() {
