@@ -160,7 +160,7 @@ fn client_libraries() -> Result<Outcome> {
 }
 
 /// Of all documents together.
-const DOCUMENT_WORDS: usize = 31_632;
+const DOCUMENT_WORDS: usize = 31_647;
 
 /// The documents name files and tests that exist, and are short.
 fn documents() -> Result<Outcome> {

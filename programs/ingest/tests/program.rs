@@ -32,12 +32,15 @@ fn right(arguments: &str) -> Run {
     run
 }
 
-/// Without locks: wrong results are expected, and no failure.
+/// Without locks: wrong results are expected, and no failure. On a busy machine a run may have no two workers in one document.
 fn assert_harmed(arguments: &str) {
-    let run = completed(&format!("{arguments} --unlocked"));
-    run.assert_code(0);
-    assert_eq!(run.outcome["locked"], false);
-    assert!(run.sum(&HARM) > 0, "{run:?}");
+    let is_harmed = (1..=20).any(|seed| {
+        let run = completed(&format!("{arguments} --seed {seed} --unlocked"));
+        run.assert_code(0);
+        assert_eq!(run.outcome["locked"], false);
+        run.sum(&HARM) > 0
+    });
+    assert!(is_harmed, "{arguments}");
 }
 
 fn runs_end_right_with_the_lock_and_not_without(url: &str) {
@@ -45,7 +48,7 @@ fn runs_end_right_with_the_lock_and_not_without(url: &str) {
     let run = right(&options);
     assert!(url.starts_with(run.outcome["backend"].as_str().expect("a text")));
     run.assert_numbers(&[("stored", 100)]);
-    assert_harmed(&format!("{options} --seed 2"));
+    assert_harmed(&options);
 }
 
 on_servers!(runs_end_right_with_the_lock_and_not_without);

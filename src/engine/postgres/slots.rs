@@ -339,11 +339,16 @@ pub(crate) async fn end_nowait<T>(
 async fn look(conn: &mut impl Link<Db = Pg>, semaphore: &Semaphore) -> QueryResult<Vec<i32>> {
     let name = Named(semaphore.name());
     let slots: i64 = conn.get_result(slot_queries::count_slots(name)).await?;
+    let free = slot_queries::free(name);
+    let grantable = |free| lowest_grantable(free, slots, semaphore.permits_i32());
+    // Shows whether any may be granted, and locks, and so writes, nothing.
+    if grantable(conn.load(free).await?).is_empty() {
+        return Ok(Vec::new());
+    }
     // Without those that a session has locked to acquire them or to renew an expired lease. Shared locks, of other
     // sessions that search or that pin their slots, do not conflict.
-    let free = slot_queries::free(name).for_share().skip_locked();
-    let free: Vec<i32> = conn.load(free).await?;
-    Ok(lowest_grantable(free, slots, semaphore.permits_i32()))
+    let unlocked = slot_queries::free(name).for_share().skip_locked();
+    Ok(grantable(conn.load(unlocked).await?))
 }
 
 thread_local! {

@@ -24,6 +24,25 @@ fn locked_rows(conn: &mut PgConnection) -> i64 {
     Postgres::number(conn, locked)
 }
 
+/// Others are granted the free rows meanwhile, once they may be.
+#[test]
+fn refusal_after_lowering_locks_no_slot() {
+    let database = Postgres::new();
+    let mut conn = database.connect();
+    conn.register_semaphores([&Semaphore::new("lowered", 10)])
+        .expect("registered");
+    let held = "UPDATE diesel_locks_slots SET expires_us = 1::bigint << 60 WHERE number > 8";
+    Postgres::sql(&mut conn, held);
+    let lowered = Semaphore::new("lowered", 2);
+    let refused = conn.try_acquire_slot(&lowered, one_hour());
+    assert!(refused.expect("an answer").is_none());
+    let refused = conn.try_with_slot(&lowered, |_| Ok::<_, Error>(()));
+    assert!(refused.expect("an answer").is_none());
+    // The mark of a lock stays in the row.
+    let once_locked = "SELECT COUNT(*) FROM diesel_locks_slots WHERE number <= 8 AND xmax <> 0";
+    assert_eq!(Postgres::number(&mut conn, once_locked), 0);
+}
+
 /// Has `watcher` lock the rows of the slots, except for this one.
 fn lock_others(watcher: &mut PgConnection, slot: u32) -> QueryResult<usize> {
     let others = format!("SELECT 1 FROM diesel_locks_slots WHERE number <> {slot} FOR UPDATE");

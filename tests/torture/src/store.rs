@@ -65,6 +65,9 @@ diesel::table! {
     }
 }
 
+/// How long a connection to SQLite waits for other writers.
+pub(crate) const SQLITE_BUSY_TIMEOUT: &str = "PRAGMA busy_timeout = 30000";
+
 /// An account as it was read.
 pub(crate) struct Account {
     pub(crate) n: i64,
@@ -338,7 +341,7 @@ store!(
     SqliteConnection,
     SyncConnectionWrapper<SqliteConnection>,
     ,
-    "PRAGMA busy_timeout = 30000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL".to_owned(),
+    format!("{SQLITE_BUSY_TIMEOUT}; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL"),
     ("SELECT 1", "SELECT 1", "BEGIN IMMEDIATE"),
     ("SELECT 1", "SELECT 1"),
 );

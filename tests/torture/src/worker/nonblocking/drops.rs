@@ -17,14 +17,13 @@ use crate::async_pools::{AsyncConnections, AsyncLocks, Taken};
 use crate::async_store::AsyncStore;
 use crate::engine::Engine;
 use crate::sabotage::Sabotage;
-use crate::store::Store;
+use crate::store::{SQLITE_BUSY_TIMEOUT, Store};
 use crate::worker::context::WorkerContext;
 use crate::worker::errors::{
     Failure, FutureDropped, NoConnection, classify_async_result, classify_in_lock_pool,
 };
 use crate::worker::locks;
 use crate::worker::operation::Operation;
-use crate::worker::pool::settings;
 use crate::worker::workload::Workload;
 
 /// How long a write waits for other writers, and the pause between two attempts.
@@ -208,8 +207,7 @@ impl<C: Store> Attempt<C> {
         conn.batch_execute(brief).await?;
         let written = self.write_until_free(conn).await;
         // It may be a connection that the operation did not use, and is lent again.
-        conn.batch_execute(&settings::<C>(&self.context.job))
-            .await?;
+        conn.batch_execute(SQLITE_BUSY_TIMEOUT).await?;
         written
     }
 
