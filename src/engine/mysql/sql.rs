@@ -77,15 +77,14 @@ pub(crate) fn begin(transaction: &TransactionOptions) -> String {
     format!("{level}; {NO_AUTOCOMMIT}; START TRANSACTION{access}; {MARK}")
 }
 
-/// Stores the error number of the last statement in a variable: that of the last condition, because warnings may come before the
-/// error. Without conditions (`max_error_count = 0`) the variable keeps its value. These statements can't be prepared.
-pub(crate) const KEEP_ERROR_NUMBER: &str = "GET DIAGNOSTICS @diesel_locks_errors = NUMBER; \
-     GET DIAGNOSTICS CONDITION @diesel_locks_errors @diesel_locks_errno = MYSQL_ERRNO";
+/// Stores the error number of the last statement in a variable. This statement can't be prepared.
+pub(crate) const KEEP_ERROR_NUMBER: &str =
+    "GET DIAGNOSTICS CONDITION 1 @diesel_locks_errno = MYSQL_ERRNO";
 
 statement! {
     Mysql;
     ErrorNumber {} -> Nullable<BigInt>,
-    |self| { "SELECT CAST(IF(@diesel_locks_errors > 0, @diesel_locks_errno, NULL) AS SIGNED)" }
+    |self| { "SELECT CAST(@diesel_locks_errno AS SIGNED)" }
 
     RollbackOnTimeout {} -> BigInt,
     |self| { "SELECT @@GLOBAL.innodb_rollback_on_timeout" }

@@ -181,31 +181,6 @@ fn safe_updates_and_limits_of_rows_change_nothing() {
     }
 }
 
-/// Without conditions (`max_error_count = 0`) the number of an error is unknown, and not that of an earlier one.
-#[test]
-fn error_without_a_number_is_not_taken_for_an_earlier_one() {
-    let database = Mysql::new();
-    let mut conn = database.connect();
-    let mut owner = database.connect();
-    let mut failure = |change: &str, set: &str| {
-        Mysql::sql(&mut owner, change);
-        Mysql::sql(&mut conn, set);
-        let locked = conn.with_object_lock("a", |_| Ok::<_, Error>(()));
-        locked.expect_err(change)
-    };
-    // In German only the number tells.
-    let missing = failure(
-        "RENAME TABLE diesel_locks_objects TO elsewhere",
-        "SET lc_messages = 'de_DE'",
-    );
-    assert!(missing.is_missing_tables(), "{missing:?}");
-    let other = failure(
-        "CREATE TABLE diesel_locks_objects (id VARBINARY(1020) PRIMARY KEY)",
-        "SET max_error_count = 0",
-    );
-    assert!(matches!(other, Error::Database(_)), "{other:?}");
-}
-
 /// A connection that the application has opened itself counts the rows that an UPDATE has changed, and not those that it has
 /// found, unless `CLIENT_FOUND_ROWS` is set.
 #[test]
