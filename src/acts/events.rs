@@ -36,7 +36,7 @@ macro_rules! record_request {
                 target: $target, outcome, $($field)+, ?waited, waited_us, concat!($subject, " acquired")
             ),
             "refused" => tracing::debug!(
-                target: $target, outcome, $($field)+, concat!($subject, " not acquired: already held")
+                target: $target, outcome, $($field)+, concat!($subject, " not acquired: held by others")
             ),
             "stopped" => tracing::debug!(
                 target: $target, outcome, $($field)+, ?waited, waited_us, concat!("wait for ", $subject, " stopped")

@@ -10,7 +10,6 @@ use crate::acts::events::{self, Period};
 use crate::acts::failures;
 use crate::acts::transaction::{self, TransactionFailure, begin_savepoint, outside};
 use crate::acts::waiting::answer_in_time;
-
 use crate::engine::ending::roll_back;
 use crate::engine::{Engine, HasEngine};
 use crate::link::depth::{LockedObjects, depth};

@@ -11,6 +11,7 @@ use tokio::time::sleep;
 use crate::support::dropped::LONG;
 use crate::support::engine::Engine;
 use crate::support::pools::Kind;
+use crate::support::proxy::Proxy;
 use crate::support::watch::{HOUR, Watch};
 
 pub(crate) mod dropped;
@@ -65,6 +66,14 @@ impl<E: Engine, K: Kind> Fixture<E, K> {
             statements,
             database,
         }
+    }
+
+    /// Another renewer of two connections, whose messages the proxy may keep from the server.
+    pub(crate) async fn renewer_behind_a_proxy(&self) -> (Proxy, SlotRenewer<K::Pool<E>>) {
+        let proxy = Proxy::to(&self.database.address().expect("a server"));
+        let database = self.database.by_way_of(proxy.port).expect("a server");
+        let renewer = SlotRenewer::new(K::pool(&*database, 2).await);
+        (proxy, renewer)
     }
 
     /// A guard of a slot that is free.

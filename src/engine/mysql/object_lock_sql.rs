@@ -50,7 +50,7 @@ pub(crate) const IN_SHARE_MODE: &str = " /*!80000 FOR SHARE *//*M!100100 LOCK IN
 
 pub(crate) const FOR_UPDATE: &str = " FOR UPDATE";
 
-/// A later end of a mark is that of a clock that was set back.
+/// A mark ends at most this much later than now. One that ends later was written before the clock was set back, and is ignored.
 const LONGEST_WANTED_US: i64 = 1_000_000;
 
 /// BEGIN that fails with [`MANY_ROWS`] if a session wants the exclusive lock of one of the objects. No SET, which would lock what it

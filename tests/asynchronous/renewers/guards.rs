@@ -12,7 +12,6 @@ use super::{Fixture, LEASE, ONE, RENEWED_LEASE, lock_rows, one_hour, renewed, un
 use crate::support::dropped::LONG;
 use crate::support::engine::Engine;
 use crate::support::pools::Kind;
-use crate::support::proxy::Proxy;
 use crate::support::watch::HOUR;
 
 pub(crate) async fn guard_is_renewed_until_it_is_dropped<E: Engine, K: Kind>() {
@@ -185,15 +184,12 @@ pub(crate) async fn many_guards_are_renewed_by_one_statement<E: Engine, K: Kind>
 /// One of two connections stays open, and does not answer any more.
 pub(crate) async fn guard_outlives_a_connection_that_does_not_answer<E: Engine, K: Kind>() {
     let test = Fixture::<E, K>::new().await;
-    let server = test.database.address().expect("a server");
     let many = Semaphore::new("many", 5);
     let lease = LeaseOptions::new(Duration::from_secs(18));
     let mut held = Vec::new();
     // In the pool's look at its connection, or in the renewal.
     for message in 1..=4 {
-        let proxy = Proxy::to(&server);
-        let database = test.database.by_way_of(proxy.port).expect("a server");
-        let renewer = SlotRenewer::new(K::pool(&*database, 2).await);
+        let (proxy, renewer) = test.renewer_behind_a_proxy().await;
         let guard = renewer.try_acquire(&many, &lease).await;
         proxy.stall_at(message);
         held.push((guard.expect("an answer").expect("a free slot"), proxy));
@@ -209,15 +205,12 @@ pub(crate) async fn guard_outlives_a_connection_that_does_not_answer<E: Engine, 
 /// Also of one with a short lease that is added while a release of another waits for its answer.
 pub(crate) async fn guard_added_during_a_silent_statement_is_renewed<E: Engine, K: Kind>() {
     let test = Fixture::<E, K>::new().await;
-    let server = test.database.address().expect("a server");
     let short = Semaphore::new("short", 5);
     let lease = LeaseOptions::new(Duration::from_secs(4));
     let mut held = Vec::new();
     // In the pool's look at its connection, or in the release.
     for message in 1..=4 {
-        let proxy = Proxy::to(&server);
-        let database = test.database.by_way_of(proxy.port).expect("a server");
-        let renewer = SlotRenewer::new(K::pool(&*database, 2).await);
+        let (proxy, renewer) = test.renewer_behind_a_proxy().await;
         let released = Semaphore::new(format!("released {message}"), 1);
         let guard = renewer.try_acquire(&released, &one_hour()).await;
         proxy.stall_at(message);

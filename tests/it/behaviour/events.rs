@@ -70,7 +70,7 @@ impl Collector {
     }
 }
 
-/// What is told of a span, with the name of its parent.
+/// The line of a span: its name, the name of its parent, and its fields.
 struct Opened(String);
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Collector {

@@ -83,7 +83,7 @@ async fn lend<P: diesel_locks::Pool>(pool: &P) -> Result<P::Lent, Error> {
     Ok(conn)
 }
 
-/// The same on connections of Diesel and of diesel-async.
+/// Defines a module with the functions `read` and `act` for connections of Diesel, or with `async` and `.await` for those of diesel-async.
 macro_rules! on_connections {
     ($module:ident, [$($async:tt)?], [$($wait:tt)*], $($bounds:tt)+) => {
         mod $module {
