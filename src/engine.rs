@@ -1,7 +1,8 @@
 //! The engines. Each implements [`Engine`] for the connections to its database: transactions, object locks and sequences here,
 //! semaphores in `slots`.
 //!
-//! `tables` and the modules `.._queries` contain what several engines share; `sql` and `.._sql` the statements of one engine.
+//! `tables` and the modules `.._queries` contain what several engines share. In the folder of an engine, `sql` and `.._sql` are
+//! statements that several of its modules send; others stand where they are sent.
 
 #![cfg_attr(
     not(all(feature = "_postgres", feature = "_mysql", feature = "_sqlite")),

@@ -1,4 +1,5 @@
-//! Checks names, ids and texts against their limits. The errors of these checks, and of pools, are parts of [`Error`].
+//! Errors. `definition`: the type; `conversions`: what they say of themselves; `classify`: what a server's message means; `limits`,
+//! `wait`. Here are the checks of names, ids and texts.
 
 #[cfg(feature = "_async_pool")]
 mod async_pool;

@@ -42,8 +42,7 @@ use crate::rt::stop_token::StopToken;
 ///
 /// A request that has ended, because its time is up or its future was dropped, leaves the queue of deadpool. It stays in that
 /// of bb8 0.9 for up to `connection_timeout`, because a check of a connection must not be dropped; a `LockPool` of four or more
-/// connections leaves fewer such requests than the pool has connections. When a runtime is shut down while bb8 opens a
-/// connection in it, that place of the pool is lost: use a pool in one runtime.
+/// connections leaves fewer such requests than the pool has connections.
 ///
 /// A connection that is in use when its future is dropped is not returned: see `operation::dropped_futures`.
 #[diagnostic::on_unimplemented(

@@ -1,4 +1,4 @@
-//! For operators: creates the tables, creates and removes slots, releases them by force, raises fences; lists semaphores, slots and
+//! For operators: creates the tables, registers semaphores, sets their permits, creates and removes slots, releases them by force, raises fences; lists semaphores, slots and
 //! sequences.
 
 use std::borrow::Borrow;

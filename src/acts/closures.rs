@@ -5,7 +5,7 @@
 //!
 //! | closure of | bound |
 //! |---|---|
-//! | `with_object_lock`, `with_slot`, `try_..`, also of pools; `try_run` | `Work<.., Future: Send> + Send` |
+//! | `with_object_lock`, `with_slot`, `with_slots`, `try_..`, also of pools; `try_run` | `Work<.., Future: Send> + Send` |
 //! | `run_transaction`, also of pools; `run_as_leader`, `run_on_timer` | `RepeatedWork<.., Future: Send> + Send` |
 //!
 //! A closure that may be called several times can't change a variable that it captures, because of a limit of `async` closures: use

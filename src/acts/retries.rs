@@ -14,7 +14,7 @@ use crate::rt;
 use crate::values::lock_request::Request;
 use crate::values::retry_policy::{Retries, RetryReason};
 use crate::values::transaction_options::Access;
-use crate::{TransactionError, TransactionOptions, TransactionRequest};
+use crate::{Error, TransactionError, TransactionOptions, TransactionRequest};
 
 /// Runs the closure in a transaction, and again after an error that a retry may cure.
 pub(crate) async fn run_attempts<C, T, E, F, Via>(
@@ -94,6 +94,16 @@ where
         reason => retries.applies_to(*reason),
     };
     let Some(reason) = reason.filter(applies) else {
+        let untracked = matches!(
+            failed,
+            TransactionFailure::Transaction(Error::UntrackedTransaction { .. })
+        );
+        if untracked
+            && retries.on_a_pool
+            && let Ok(mut engine) = C::engine(conn)
+        {
+            mark_broken(engine.status());
+        }
         return Err(failed.into_error());
     };
     // A wrapper that has changed its inner connection.

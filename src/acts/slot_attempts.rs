@@ -227,11 +227,17 @@ impl<'a> SlotAttempts<'a> {
         const REFUSED: ControlFlow<Option<Grant>> = ControlFlow::Break(None);
         let (semaphore, budget) = (&*self.semaphore, self.budget);
         let in_transaction = self.context.in_transaction;
+        let outcome = match outcome {
+            AttemptOutcome::TooManyRows => engine.find_candidates(semaphore).await?,
+            outcome => outcome,
+        };
         match outcome {
             AttemptOutcome::Granted(grant) | AttemptOutcome::LeasedSince(grant, _) => {
                 return Ok(ControlFlow::Break(Some(grant)));
             }
-            AttemptOutcome::AllLeased | AttemptOutcome::TableLocked => return Ok(REFUSED),
+            AttemptOutcome::AllLeased
+            | AttemptOutcome::TableLocked
+            | AttemptOutcome::TooManyRows => return Ok(REFUSED),
             // Its rollback has found that the connection is lost. Another attempt would only find it broken.
             AttemptOutcome::Locked if !in_transaction && depth::depth(engine.status()).is_err() => {
                 return Ok(REFUSED);
@@ -277,10 +283,7 @@ impl<'a> SlotAttempts<'a> {
                     }
                 }
             }
-            AttemptOutcome::TooManyRows => match engine.grantable_slots(semaphore).await? {
-                Some(grantable) => self.context.candidates = Some(grantable),
-                None => return Ok(REFUSED),
-            },
+            AttemptOutcome::Candidates(slots) => self.context.candidates = Some(slots),
         }
         Ok(ControlFlow::Continue(()))
     }

@@ -1,4 +1,4 @@
-//! [`LockPool`].
+//! The methods of [`LockPool`]. `pools::object_waits` and `pools::slot_waits` wait, and wake the next waiter.
 
 #[cfg(feature = "r2d2")]
 use std::future::ready;

@@ -25,9 +25,10 @@
 /// | `last_number`, and those of `InspectExt` | nothing | | | |
 /// | `run_transaction` | the pauses between attempts; with `LockRequest::retry` in each attempt as `with_object_lock`; of a `LockPool`: connections | `RetryPolicy::max_elapsed`, 30 s by default; each connection: the pool's time-out | the error of the last attempt | BEGIN waits for other writers up to `busy_timeout` |
 /// | `migrate` | another session that migrates | PostgreSQL: `lock_timeout`; MySQL, MariaDB: no limit | `StatementTimeout` | waits for other writers without limit |
+/// | `run_migrations` | another session that runs them; in it as `migrate` | no limit | | without limit; a statement outside of a transaction for other writers up to 60 s, or `busy_timeout` if that is longer |
 /// | `LockPool::..`, `SlotRenewer::try_acquire`, `acquire`, `try_run` | a connection of the pool for each attempt, then as the method of a connection | the pool's time-out, and the limit of that method (`LockPool::with_object_lock` without a `Wait`: the pool's time-out) | as that method; `Pool`, `Stopped` | as that method |
-/// | `SlotRenewer::run_as_leader`, `run_on_timer` | an election or a tick, again and again | the stop of the renewer, and the closure | `Ok`; the closure's error | as `SlotRenewer::acquire` |
-/// | `SlotRenewer::release_guards`, `SlotGuard::release` | a connection of the pool, then as `release_slot`; the former skips locked slots | the pool's time-out, and the session's limit | the number of released slots; `Pool`, `StatementTimeout` | as `release_slot` |
+/// | `SlotRenewer::run_as_leader`, `run_on_timer` | an election or a tick, again and again | the stop of the renewer, and the closure | `Ok`; the closure's error; an error that no retry can mend | as `SlotRenewer::acquire` |
+/// | `SlotRenewer::release_guards`, `SlotGuard::release` | a connection of the pool, then as `release_slot`; `release_guards` skips locked slots | the pool's time-out, and the session's limit | `release_guards`: the number of released slots; `release`: `Pool`, `StatementTimeout` | as `release_slot` |
 /// | dropping a `SlotGuard` | the renewer's thread, which releases the slot; a `SlotGuard<Async>`: nothing | 200 ms | | |
 /// | `Shutdown::shut_down` | closures, guards and transactions | its argument, and the release of the slots that are left, for which it waits at least 0.5 s for a connection; `Shutdown<Async>`: no longer than the rest of its argument, or 0.5 s | what had not ended | the release waits for other writers up to SQLite's limit |
 /// | dropping a future | nothing | | | the statement that is running |
@@ -99,7 +100,7 @@ pub mod blocking {}
 /// # Leases
 ///
 /// A slot that was leased is released by a statement after the one that acquired it. In rare cases that fails, and the slot is free
-/// when its lease ends: if another session has the slot's row locked, if the connection is lost, on MySQL and MariaDB if the server
+/// when its lease expires: if another session has the slot's row locked, if the connection is lost, on MySQL and MariaDB if the server
 /// takes longer than 60 ms for it, and on SQLite if another connection writes for longer than 200 ms. On MySQL and MariaDB also if
 /// the connection is a Unix socket (on the server's own machine, unless the URL has `prefer_socket=false`), and the application
 /// closes it, or returns it to its pool, while the server acquires the slot; `SlotRenewer` keeps it open.
@@ -180,8 +181,8 @@ pub mod dropped_futures {}
 /// Two spans of level DEBUG have the targets `diesel_locks::object_lock` and `diesel_locks::slot`: `diesel_locks.wait`, from a request to
 /// its grant or failure, and `diesel_locks.hold`, from the grant until the transaction has ended or the guard is dropped, also one that
 /// is lost. Each has the field `ids` or `semaphore`. Its parent is the span in which the request is made. The hold of a guard has no
-/// parent, which would stay open as long as the guard lives, and follows from that span. They are not entered: the spans of a
-/// closure have the parent that they have without this crate.
+/// parent, which would stay open as long as the guard lives, and follows from that span. This crate does not enter its
+/// spans: those of a closure have the same parent as without it.
 ///
 /// The feature `metrics` [counts the events](https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md#metrics).
 pub mod events {}
@@ -199,7 +200,8 @@ pub mod pgbouncer {}
 pub mod sqlite {
     //! What to set on each connection to SQLite: WAL mode and a `busy_timeout`.
     //!
-    //! SQLite 3.38 or newer is required. It has one writer per database, so every lock, slot and draw of this crate waits for other
+    //! SQLite 3.38 or newer is required. All processes must run on one machine, whose clock measures leases: WAL mode does not work
+    //! on a network file system. SQLite has one writer per database, so every lock, slot and draw of this crate waits for other
     //! writers.
     //!
     //! - `PRAGMA busy_timeout`: how long BEGIN, COMMIT and other statements wait for another connection. It is 0 in Diesel:

@@ -79,7 +79,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
     ///
     /// | event | what follows |
     /// |---|---|
-    /// | the leader's node dies, or the database is out of its reach | a standby is elected when the lease has ended; with more than 100 permits after at most one poll interval more |
+    /// | the leader's node dies, or the database is out of its reach | a standby is elected when the lease has expired; with more than 100 permits after at most one poll interval more |
     /// | the leader returns, or is stopped | a standby is elected after at most one poll interval; in the same process at once |
     /// | `f` returns `Ok` while it is still the leader | it resigns: it stands for election again after one poll interval |
     /// | [`request_release`](SemaphoreExt::request_release) of its slot | `is_active` returns false, so `f` returns: it resigns |
@@ -143,10 +143,10 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
     /// |---|---|
     /// | a tick is due | the first node that asks runs it, a few milliseconds later |
     /// | no node is in the method when a tick is due | the tick is skipped: a node that calls it later begins with the next one |
-    /// | a node dies, or loses the slot, while it runs a tick | that tick is not repeated; another node runs the next one, once the lease has ended |
+    /// | a node dies, or loses the slot, while it runs a tick | that tick is not repeated; another node runs the next one, once the lease has expired |
     /// | the job takes longer than its period | when it has ended, the newest tick that is due is run; older ones are skipped |
     /// | the database was out of reach when a tick was due | the tick is run when it is back, if no later tick is due by then |
-    /// | between the grant of a tick and the call of `f` the database fails, or the lease ends | the slot is released, and a node runs the tick, if no later tick is due by then |
+    /// | between the grant of a tick and the call of `f` the database fails, or the lease expires | the slot is released, and a node runs the tick, if no later tick is due by then |
     /// | the node that was granted a tick is stopped before it calls `f` | the slot is released, and another node runs the tick, after at most a minute |
     /// | the database's clock jumps back | all nodes wait until the clock has passed the last tick that was run, also those that start meanwhile. To end this wait, call [`force_release_all`](SemaphoreExt::force_release_all), or delete the row of the slot if it is not held, and restart the nodes that have run ticks |
     /// | nodes have different periods or offsets (a new version is rolled out) | after a grant the slot stays unavailable until that node's next tick. Then a node runs its newest tick that became due meanwhile, unless another node is granted the slot first. Ticks that were due before the grant count as run. A node may run few of its ticks, or none: give a job with a new period a new name |
@@ -160,7 +160,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
     ///
     /// # Errors
     ///
-    /// Those of [`run_as_leader`](Self::run_as_leader); [`Error::InvalidInterval`] for the period too.
+    /// Those of [`run_as_leader`](Self::run_as_leader); [`Error::InvalidInterval`] for the period and the offset too; `Error::InvalidSchedule`.
     #[doc(alias("cron", "scheduler", "ShedLock", "SchedulerLock", "periodic"))]
     pub fn run_on_timer<E, F>(
         &self,

@@ -59,8 +59,9 @@ pair! {
     /// what it returns. A closure may return [any error type](crate::ObjectLockExt#the-error-type-of-a-closure). SQLite needs [two
     /// settings](crate::operation::sqlite).
     ///
-    /// Leases begin and expire by the database's clock. If it jumps backwards, leases last longer by that time. If it jumps
-    /// forwards, they expire earlier, and [fences](Slot::fence) still order the holders.
+    /// Leases begin and expire by the database's clock.
+    /// [When it jumps](https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md#when-the-clock-jumps),
+    /// [fences](Slot::fence) still order the holders.
     ///
     /// # In an open transaction
     ///
@@ -79,7 +80,7 @@ pair! {
     /// [example](crate::AsyncObjectLockExt).
     ///
     /// Tasks and threads of a process wait in the same queue. If a future that leases a slot is dropped, a slot that it may have
-    /// acquired is released, in [rare cases](crate::operation::dropped_futures#leases) when its lease ends.
+    /// acquired is released, in [rare cases](crate::operation::dropped_futures#leases) when its lease expires.
     #[doc(alias("concurrency limit", "lease", "tokio"))]
     pub trait AsyncSemaphoreExt;
 
@@ -139,12 +140,12 @@ pair! {
     }
 
     engine {
-        /// Leases a slot, or returns `None` when all slots are held.
+        /// Acquires a slot by a lease, or returns `None` when all slots are held.
         ///
         /// Usually returns after one or two statements, in the [worst case](crate::operation::blocking) after about 2 s. A slot
         /// whose row stays locked counts as held by a transaction.
         ///
-        /// After a lost connection a slot may have been granted: it stays held until its lease ends.
+        /// After a lost connection a slot may have been granted: it stays held until its lease expires.
         #[doc(alias("try_acquire", "try_acquire_permit", "lease"))]
         fn try_acquire_slot(
             semaphore: &Semaphore,
@@ -157,12 +158,12 @@ pair! {
             }
         }
 
-        /// Leases a slot, and waits while all slots are held.
+        /// Acquires a slot by a lease, and waits while all slots are held.
         ///
         /// The waiters of one process form one queue per semaphore, in the order in which they came; one whose query is running may
         /// be overtaken. Between processes no order is defined. The first waiter polls the database: every 10 to 100 ms, after a
         /// second at intervals of a tenth of the time for which the holders have not changed, at most 1 s (100 ms with more than
-        /// 100 permits), and when the next lease ends. A release in the same process wakes the next waiter, or, from time to time,
+        /// 100 permits), and when the next lease expires. A release in the same process wakes the next waiter, or, from time to time,
         /// is left to other processes. The other waiters send a short query at least every 5 s: set the server's limit for idle
         /// sessions to 8 s or more.
         ///
@@ -193,9 +194,10 @@ pair! {
         /// # Errors
         ///
         /// [`Error::SlotLost`] if the slot was released, or granted to another holder, whose lease this call does not change. In an
-        /// open transaction roll it back, except on SQLite: if the other grant came at the same time, or on MySQL and MariaDB at
-        /// REPEATABLE READ, the slot's row stays locked until then, so that the other holder can't renew it; so does the row after [`release_slot`](Self::release_slot). After any [other error](crate::Error#errors-by-method) the previous lease is unchanged; after a lost connection it may have
-        /// been renewed.
+        /// open transaction, except on SQLite, roll it back, also after `SlotLost` from [`release_slot`](Self::release_slot): until it
+        /// ends the slot's row may stay locked, and the other holder can't renew. After any
+        /// [other error](crate::Error#errors-by-method) the previous lease is unchanged; after a lost connection it may have been
+        /// renewed.
         #[doc(alias("refresh", "extend", "heartbeat", "keepalive", "keep_alive"))]
         fn renew_slot(slot: &mut Slot, duration: Duration) -> Result<LeaseState, Error> {
             |engine| unless_dropped!(engine, |engine| slots::renew(engine, slot, duration))
@@ -330,8 +332,9 @@ pair! {
 
         /// Creates the slots of these semaphores, and excludes them from [`purge_slots`](Self::purge_slots).
         ///
-        /// Optional, unless a semaphore is first used in an open transaction, in which this method fails. Call it when the
-        /// application starts, on every server, after [`migrate`](crate::migrate()). It saves the first acquirer the time to create
+        /// Ignores [`Semaphore::registered`], whose slots [`set_permits`](Self::set_permits) creates. Optional, unless a semaphore is
+        /// first used in an open transaction, in which this method fails. Call it when the application starts, on every server,
+        /// after [`migrate`](crate::migrate()). It saves the first acquirer the time to create
         /// the rows, about a second for 100,000 permits. To undo it, delete the semaphore's row from the table
         /// `diesel_locks_semaphores`.
         #[doc(alias("create_semaphore"))]

@@ -137,7 +137,7 @@ pub struct Unfinished {
     /// The slots that were held at the deadline, and were released then. Their closures may still run, beside the next holders.
     pub slots: Vec<Slot>,
     /// The calls and guards of renewers that had not ended: those of `slots`, guards that are lost, waits that no stop ends, and
-    /// slots that could not be released in time. Such a slot is released later, if the process lives, or free when its lease ends.
+    /// slots that could not be released in time. Such a slot is released later, if the process lives, or free when its lease expires.
     pub guards: usize,
     /// The calls of lock pools that had not ended. The database rolls their transactions back when the process ends.
     pub transactions: usize,

@@ -19,7 +19,7 @@ use crate::{Error, LeaseState, Slot, StopToken};
 ///
 /// # Loss
 ///
-/// A guard is lost when its lease ends before a renewal is confirmed, or the slot was released by force. It stays lost. A thread
+/// A guard is lost when its lease expires before a renewal is confirmed, or the slot was released by force. It stays lost. A thread
 /// of this crate watches the end of the lease, by the local monotonic clock, from the moment before the last confirmed statement
 /// was sent. So a guard is lost before another holder is granted the slot, also while a renewal hangs, except:
 ///
@@ -32,7 +32,7 @@ use crate::{Error, LeaseState, Slot, StopToken};
 /// # Drop
 ///
 /// The renewer's thread or task releases the slot. A blocking guard waits for it up to 200 ms, in a callback of
-/// [`on_lost`](Self::on_lost) not at all; a `SlotGuard<Async>` does not wait. A release that fails is retried until the lease ends,
+/// [`on_lost`](Self::on_lost) not at all; a `SlotGuard<Async>` does not wait. A release that fails is retried until the lease expires,
 /// for at least 10 s and at most a minute. Before the process ends, call `release`, which waits and returns the error, or
 /// `SlotRenewer::release_guards`.
 #[must_use = "dropping the guard releases the slot"]
@@ -115,7 +115,7 @@ impl<S> SlotGuard<S> {
     /// slot that [`split`](Slot::split) returns), which calls [`renew_slot`](crate::SemaphoreExt::renew_slot) within [`remaining`](Slot::remaining), and later
     /// [`release_slot`](crate::SemaphoreExt::release_slot). Sends nothing to the database.
     ///
-    /// A renewal of this guard that has begun before may take effect after that of the other process. Then the lease ends when that
+    /// A renewal of this guard that has begun before may take effect after that of the other process. Then the lease expires when that
     /// of the guard would have ended, at the latest at the end of its [`max_hold`](crate::LeaseOptions::max_hold). So the other
     /// process renews its lease again after a third of the shorter lease, as a `SlotRenewer` does.
     ///
@@ -178,7 +178,7 @@ impl<S> SlotGuard<S> {
 
 impl SlotGuard<Blocking> {
     /// Releases the slot with a connection of the pool, for which it waits up to the pool's time-out, and then as
-    /// [`release_slot`](crate::SemaphoreExt::release_slot). Returns whether its lease had ended.
+    /// [`release_slot`](crate::SemaphoreExt::release_slot). Returns whether its lease had expired.
     ///
     /// # Errors
     ///
@@ -280,7 +280,7 @@ impl<S> ActiveSlot<S> {
         self.guard.fence()
     }
 
-    /// The closure has ended. A release that fails is retried in the background until the lease ends, for a minute at most.
+    /// The closure has ended. A release that fails is retried in the background until the lease expires, for a minute at most.
     pub(crate) async fn release(self) {
         let (semaphore, number) = (self.slot().semaphore().to_owned(), self.slot().number());
         match self.guard.held.release().await {

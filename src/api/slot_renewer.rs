@@ -87,7 +87,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
     }
 
     /// Releases the slots of all guards of this renewer and its clones, of any semaphore, and returns how many were
-    /// released. Other holders need not wait until the leases end.
+    /// released. Other holders need not wait until the leases expire.
     ///
     /// Stop `run_as_leader` and `run_on_timer` before, or they acquire again. To release all slots of one semaphore, also those of
     /// other processes, use [`force_release_all`](SemaphoreExt::force_release_all).

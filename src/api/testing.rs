@@ -48,6 +48,8 @@ use crate::{Error, LeaseOptions, LockRequest, Semaphore, Slot, Wait};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
+/// `by` has the limits of a lease ([`Error::InvalidLease`]).
+///
 /// Waiters and renewers of this process send their next query at once: the guard of an expired lease is lost within milliseconds, any
 /// other lease is a full one again. Those of other processes send it when it is due. What uses the local clock does not change:
 /// [`Slot::remaining`], `progress_within`, `max_hold`.

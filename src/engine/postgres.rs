@@ -1,4 +1,5 @@
-//! PostgreSQL: a transient lock is the insert of a row, a kept lock the advisory lock of a row. Functions acquire both.
+//! PostgreSQL: a transient lock is the insert of a row, a kept lock the advisory lock of a row. Functions acquire both
+//! (`migrations/postgres`).
 
 mod held_locks;
 mod migrations;

@@ -79,7 +79,7 @@ pub enum RaiseOutcome {
     NoFenceFloor,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttemptOutcome {
     Granted(Grant),
     /// Leased in a statement that was sent after this time, because the attempt first waited for the write lock.
@@ -95,6 +95,19 @@ pub enum AttemptOutcome {
     TooFewRows,
     /// There are more slots than permits, and those above may be held.
     TooManyRows,
+    /// Only these slots may be granted, because slots above the number of permits may be held.
+    Candidates(Vec<i32>),
+}
+
+impl AttemptOutcome {
+    /// After others were found free.
+    pub(crate) fn candidates(unlocked: Vec<i32>) -> Self {
+        if unlocked.is_empty() {
+            Self::Locked
+        } else {
+            Self::Candidates(unlocked)
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,9 +196,9 @@ pub trait SemaphoreBackend: Send {
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error>;
 
-    /// After [`AttemptOutcome::TooManyRows`], returns the slots that may be granted although slots above the number of permits may
-    /// be held. Returns `None` instead of waiting while another session has the table locked.
-    async fn grantable_slots(&mut self, semaphore: &Semaphore) -> Result<Option<Vec<i32>>, Error>;
+    /// After [`AttemptOutcome::TooManyRows`], returns the [`Candidates`](AttemptOutcome::Candidates), or
+    /// [`Locked`](AttemptOutcome::Locked) if there would be some but for locks, or [`TableLocked`](AttemptOutcome::TableLocked).
+    async fn find_candidates(&mut self, semaphore: &Semaphore) -> Result<AttemptOutcome, Error>;
 
     /// Whether another session is adding or removing slots, and may have locked them until its COMMIT. Called outside
     /// a transaction. Returns `false` instead of waiting while another session has a table locked.

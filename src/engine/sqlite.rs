@@ -1,4 +1,4 @@
-//! SQLite: one connection writes at a time, so an object lock is the database's write lock.
+//! SQLite: one connection writes at a time, so an object lock is the database's write lock. Its `Dialect`, migrations and sequences.
 
 mod slots;
 mod write_lock;

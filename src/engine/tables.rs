@@ -1,4 +1,4 @@
-//! The tables as Diesel's `table!`, once for all engines.
+//! The tables as Diesel's `table!`, the type of names, and what every engine checks of a change.
 
 use diesel::backend::Backend;
 use diesel::deserialize::{self, FromSql};

@@ -1,5 +1,5 @@
 //! Classifies the errors of the databases by their kinds and texts. Errors that name a savepoint or a setting of this crate are
-//! recognised where the statement is sent.
+//! recognised where the statement is sent. `values::retry_policy` says which classes are retried.
 
 #![cfg_attr(
     not(all(feature = "_postgres", feature = "_mysql", feature = "_sqlite")),

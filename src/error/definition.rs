@@ -157,7 +157,7 @@ pub enum Error {
         missing: &'static str,
     },
 
-    /// The database can't have the tables of this crate, or not run its statements: a SQLite older than 3.38, or a MySQL or
+    /// The database can't have the tables of this crate, or can't run its statements: a SQLite older than 3.38, or a MySQL or
     /// MariaDB whose `innodb_page_size` is below 16 kB. [`migrate`](crate::migrate) changes nothing then.
     #[error("diesel-locks does not work with {found}: it needs {needed}")]
     UnsuitableDatabase {
@@ -471,10 +471,10 @@ pub enum Error {
         requested: u32,
     },
 
-    /// The poll interval of a `SlotRenewer`, or the period of a `TimerJob`, is too short or too long.
+    /// The poll interval of a `SlotRenewer`, or the period or offset of a `TimerJob`, is too short or too long.
     #[error("invalid {subject} of {}: {} to {} are allowed", Exact(*requested), Exact(*shortest), Exact(*longest))]
     InvalidInterval {
-        /// "poll interval" or "period".
+        /// "poll interval", "period" or "offset".
         subject: &'static str,
         /// The duration requested.
         requested: Duration,

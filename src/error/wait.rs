@@ -24,12 +24,13 @@ pub enum Wait {
     /// it takes part.
     #[default]
     Forever,
-    /// Waits for at most this time, then returns [`Error::LockTimeout`](crate::Error::LockTimeout): for a lock up to 250 ms (1 s on MySQL if another
-    /// session inserts its row at the same moment), and 1 ms for each object, later, for a slot after one more query; with [several permits](crate::LeaseOptions::permits) after one more query for each, or
-    /// 2 s (0.5 s on a pool of diesel-async).
+    /// Waits for at most this time, then returns [`Error::LockTimeout`](crate::Error::LockTimeout). A wait for a lock ends up to 250 ms
+    /// late (on MySQL 1 s, if another session inserts its row at the same moment), and 1 ms for each object; a wait for a slot after
+    /// one more query, for [several permits](crate::LeaseOptions::permits) after one more for each, or 2 s (0.5 s on a pool of
+    /// diesel-async).
     ///
-    /// The time is rounded up to milliseconds, and at most [`LONGEST_WAIT`](crate::limits::LONGEST_WAIT). A free lock or slot is always acquired, even with a
-    /// zero time-out. During a wait for a lock it replaces the limits of the session that [`Wait::Forever`] lists. On SQLite the last
+    /// The time is rounded up to milliseconds, and at most [`LONGEST_WAIT`](crate::limits::LONGEST_WAIT), or the error is
+    /// [`Error::InvalidWait`](crate::Error::InvalidWait). A free lock or slot is always acquired, even with a zero time-out. During a wait for a lock it replaces the limits of the session that [`Wait::Forever`] lists. On SQLite the last
     /// attempt to lease a free slot may end later: it waits for another writer for up to 5 s, or `busy_timeout` if that is longer.
     ///
     /// On a connection of diesel-async the wait also ends if the server sends nothing for 2 s after the limit, and 1 ms for each

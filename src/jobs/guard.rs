@@ -22,7 +22,7 @@ use crate::{Error, LeaseOptions, LeaseState, Slot};
 /// A renewal that would extend the lease by less leaves the slot out, if the lease has a `max_hold`.
 const LEAST_GAIN: Duration = Duration::from_millis(10);
 
-/// How often a guard is looked at, at least, until its lease ends: one that was dropped is forgotten then.
+/// How often a guard is looked at, at least, until its lease expires: one that was dropped is forgotten then.
 const LONGEST_LOOK: Duration = Duration::from_secs(60);
 
 /// A slot that is renewed while this lives. Dropping it has the slot released in the background. A thread waits for that for a
@@ -232,7 +232,7 @@ impl State {
         is_held
     }
 
-    /// Has the guard marked as lost when its lease ends, also while a renewal hangs in a statement.
+    /// Has the guard marked as lost when its lease expires, also while a renewal hangs in a statement.
     fn watch(self: &Arc<Self>) {
         let Some(deadline) = self.deadline() else {
             return;

@@ -71,7 +71,7 @@ const DROP_TIMEOUT: Duration = Duration::from_millis(200);
 /// # Which pool
 ///
 /// Give the renewer a pool of its own, with two connections: it borrows one for each renewal, release and attempt to acquire. On a
-/// shared pool a renewal waits while all connections are in use, and guards whose leases end meanwhile are lost.
+/// shared pool a renewal waits while all connections are in use, and guards whose leases expire meanwhile are lost.
 ///
 /// If a renewal gets no answer, it is sent again on another connection: after half of the time that is left of the first lease to
 /// end, at most after 10 s. A task closes the silent connection. A thread keeps it until the driver reports an error, and a new
@@ -121,7 +121,7 @@ impl<P: Pool> SlotRenewer<P> {
     /// Returns a handle to the same renewer whose waits ask the database at least once per `interval`, 1 s by default.
     ///
     /// A slot that another process releases is noticed after at most one interval; a slot that is released in this process,
-    /// or whose lease ends, at once. `acquire` begins with [shorter pauses](crate::SemaphoreExt::acquire_slot);
+    /// or whose lease expires, at once. `acquire` begins with [shorter pauses](crate::SemaphoreExt::acquire_slot);
     /// `run_as_leader` pauses for half an interval to an interval. The shortest interval of those that wait in a process counts.
     ///
     /// 10 ms to a day. With any other duration the methods that wait return [`Error::InvalidInterval`].
@@ -232,7 +232,7 @@ impl<P: Pool> SlotRenewer<P> {
     }
 
     /// Has a slot released that was not used, also before the end of its minimum hold time, and after a stop. That is retried
-    /// in the background until the lease ends, for a minute at most.
+    /// in the background until the lease expires, for a minute at most.
     pub(crate) fn release_unused(&self, slot: &Slot, lease: Duration) {
         let shared = Arc::clone(&self.shared);
         await_release(shared.release_in_background(slot, ReleaseKind::Unused, lease));
@@ -261,7 +261,7 @@ pub(crate) trait Renew: Send + Sync {
 
     fn release<'a>(&'a self, slot: &'a Slot) -> Boxed<'a, Result<LeaseState, Error>>;
 
-    /// Has the slot released in the background, whose lease ends after `remaining`. If the connections block, returns a receiver
+    /// Has the slot released in the background, whose lease expires after `remaining`. If the connections block, returns a receiver
     /// that is disconnected when the slot is released.
     fn release_in_background(
         self: Arc<Self>,

@@ -1,4 +1,5 @@
-//! A job on a timer, its ticks, and a node that waits for them.
+//! A job on a timer, its ticks, and a node that waits for them. The slot alone records a tick: `acquire` leases it with a minimum
+//! hold time up to the end of the tick, which `was_run` reads.
 
 use std::time::{Duration, Instant};
 
@@ -91,7 +92,8 @@ impl TimerJob {
         }
     }
 
-    /// Sets how much later than at the multiples of its period, or at the times of its expression, the job is due.
+    /// Sets how much later than at the multiples of its period, or at the times of its expression, the job is due. Whole periods have no
+    /// effect; with an expression at most [`LONGEST_LEASE`](crate::limits::LONGEST_LEASE).
     pub fn offset(mut self, offset: Duration) -> Self {
         self.offset = offset;
         self

@@ -116,31 +116,64 @@ const LONGEST_REQUEST: Duration = Duration::from_secs(5);
 
 #[cfg(feature = "_async_pool")]
 thread_local! {
-    /// What counts the work of a future that is being dropped on this thread.
+    /// What counts the work that is left by a future that is being polled or dropped on this thread.
     static COUNTED_BY: RefCell<Option<Activity>> = const { RefCell::new(None) };
 }
 
-/// A future that has an activity count what it leaves when it is dropped, until that has [ended](end_dropped). Not an `async fn`,
-/// whose future would have room for the one that it gets beside the box in which it puts it.
+/// A future that has an activity count what it leaves when it is dropped, or drops itself, until that has [ended](end_dropped). Not
+/// an `async fn`, whose future would have room for the one that it gets beside the box in which it puts it.
 #[cfg(feature = "_async_pool")]
 pub(crate) fn counted<F: Future + Send>(
     activity: &Activity,
     future: F,
 ) -> impl Future<Output = F::Output> + Send {
-    /// Also after a panic of a destructor.
-    struct Restore(Option<Activity>);
-
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            COUNTED_BY.set(self.0.take());
-        }
+    Counted {
+        future: Some(Box::pin(future)),
+        activity: activity.clone(),
     }
+}
 
-    let activity = activity.clone();
-    DroppedBy::new(future, move |future| {
-        let _outer = Restore(COUNTED_BY.replace(Some(activity.clone())));
-        drop(future);
-    })
+#[cfg(feature = "_async_pool")]
+struct Counted<F> {
+    future: Option<Pin<Box<F>>>,
+    activity: Activity,
+}
+
+#[cfg(feature = "_async_pool")]
+impl<F> Counted<F> {
+    fn count(&self) -> CountedBy {
+        CountedBy(COUNTED_BY.replace(Some(self.activity.clone())))
+    }
+}
+
+#[cfg(feature = "_async_pool")]
+impl<F: Future> Future for Counted<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let _count = self.count();
+        let future = self.future.as_mut().expect("a future until it is dropped");
+        future.as_mut().poll(context)
+    }
+}
+
+#[cfg(feature = "_async_pool")]
+impl<F> Drop for Counted<F> {
+    fn drop(&mut self) {
+        let _count = self.count();
+        self.future = None;
+    }
+}
+
+/// Restores what counts, also after a panic.
+#[cfg(feature = "_async_pool")]
+struct CountedBy(Option<Activity>);
+
+#[cfg(feature = "_async_pool")]
+impl Drop for CountedBy {
+    fn drop(&mut self) {
+        COUNTED_BY.set(self.0.take());
+    }
 }
 
 /// Runs the work: it ends what a future has left that is being dropped. [`counted`] counts it.

@@ -45,12 +45,14 @@ macro_rules! lend_from_bb8 {
             ) -> crate::pools::Lending<Self::Lent> {
                 let pool = self.clone();
                 let taken = on_task(async move {
-                    loop {
+                    // All that are in the pool, and a new one.
+                    for _ in 0..=pool.config().max_size {
                         let mut conn = pool.get_owned().await?;
                         if is_in_step(&mut *conn).await {
                             return Ok((conn, permit));
                         }
                     }
+                    Err(crate::error::AsyncPoolError::from(diesel_async::pooled_connection::bb8::RunError::TimedOut))
                 });
                 get(limit, stop, || None, taken).await
             }

@@ -1,4 +1,5 @@
-//! Waits for object locks without a connection, and runs the transactions that hold them.
+//! Waits for object locks without a connection, and runs the transactions that hold them, also those of `run_transaction` without
+//! locks. Their end wakes the next waiter.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -10,17 +10,15 @@ use std::{io, thread};
 
 use futures_util::future::{Either, select};
 use tokio::runtime::{Builder, Handle};
-#[cfg(feature = "_async_pool")]
-use tokio::sync::oneshot;
+use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::rt::alarm::call_at;
 use crate::rt::stop_token::stop_or_end;
 use crate::rt::{Polled, lock};
 
 pub(crate) async fn wait<T>(mut poll: impl FnMut(&Waker) -> Polled<T> + Send) -> T {
     let mut timer = pin!(None::<Sleep>);
-    #[cfg(feature = "_async_pool")]
-    let mut apart = None::<(Instant, oneshot::Receiver<()>)>;
     poll_fn(|context| {
         loop {
             let time = match poll(context.waker()) {
@@ -28,15 +26,6 @@ pub(crate) async fn wait<T>(mut poll: impl FnMut(&Waker) -> Polled<T> + Send) ->
                 Polled::Pending { until: None } => return Poll::Pending,
                 Polled::Pending { until: Some(time) } => Instant::from_std(time),
             };
-            #[cfg(feature = "_async_pool")]
-            if let Some((until, ended)) = &mut apart
-                && *until == time
-            {
-                // Nothing is sent: the sender is dropped when the time has come.
-                let _ended = ready!(pin!(ended).poll(context));
-                apart = None;
-                continue;
-            }
             match timer.as_mut().as_pin_mut() {
                 None => timer.set(Some(sleep_until(time))),
                 Some(timer) if timer.deadline() == time => {}
@@ -44,9 +33,11 @@ pub(crate) async fn wait<T>(mut poll: impl FnMut(&Waker) -> Polled<T> + Send) ->
             }
             let timer = timer.as_mut().as_pin_mut().expect("a timer that is set");
             ready!(timer.poll(context));
-            #[cfg(feature = "_async_pool")]
+            // A test may pause tokio's clock, so that its timers end at once.
             if time.into_std() > time::Instant::now() {
-                apart = Some((time, sleep_apart(time)));
+                let waker = context.waker().clone();
+                call_at(time.into_std(), || waker.wake());
+                return Poll::Pending;
             }
         }
     })
@@ -56,8 +47,10 @@ pub(crate) async fn wait<T>(mut poll: impl FnMut(&Waker) -> Polled<T> + Send) ->
 pub(crate) async fn answers_within<T: Send>(
     limit: Duration,
     silence: Duration,
-    mut work: Pin<&mut (impl Future<Output = T> + Send)>,
+    work: Pin<&mut (impl Future<Output = T> + Send)>,
 ) -> Option<T> {
+    // tokio wakes work that has used up its budget, or that of its task.
+    let mut work = pin!(unconstrained(work));
     let woken = Arc::new(Woken {
         is_woken: AtomicBool::new(false),
         task: Mutex::new(Waker::noop().clone()),
@@ -97,18 +90,6 @@ impl Wake for Woken {
         let task = lock(&self.task).clone();
         task.wake();
     }
-}
-
-/// Sleeps until a time of the system's clock. A test may pause tokio's, so that its timers end at once: without this, the wait
-/// would poll its event without a pause until that time.
-#[cfg(feature = "_async_pool")]
-fn sleep_apart(time: Instant) -> oneshot::Receiver<()> {
-    let (mut sleeps, ended) = oneshot::channel();
-    spawn_apart(async move {
-        let sleep = pin!(sleep_until(time));
-        select(sleep, pin!(sleeps.closed())).await;
-    });
-    ended
 }
 
 /// A runtime of this crate, on a thread of its own, which the first work starts.
@@ -154,7 +135,9 @@ pub(crate) fn spawn_apart(work: impl Future<Output = ()> + Send + 'static) {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::sleep;
+    use tokio::sync::oneshot;
+    use tokio::task::consume_budget;
+    use tokio::time::{sleep, timeout};
 
     use super::*;
 
@@ -214,7 +197,25 @@ mod tests {
         assert_eq!(ended, None);
     }
 
-    #[cfg(feature = "_async_pool")]
+    /// Beside work of the same task that uses up its budget in each poll.
+    #[tokio::test]
+    async fn used_up_budget_is_no_answer() {
+        let busy = async {
+            loop {
+                consume_budget().await;
+            }
+        };
+        let tried = async {
+            let (_sender, receiver) = oneshot::channel::<()>();
+            let millis = Duration::from_millis;
+            answers_within(millis(20), millis(20), pin!(receiver)).await
+        };
+        let (busy, tried) = (pin!(busy), pin!(tried));
+        let ended = timeout(Duration::from_secs(10), select(busy, tried)).await;
+        let Either::Right((ended, _)) = ended.expect("it ends");
+        assert_eq!(ended, None);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn wait_takes_its_time_where_the_clock_of_the_runtime_is_paused() {
         let started = time::Instant::now();

@@ -68,7 +68,7 @@ impl LeaseOptions {
     }
 
     /// Sets a minimum hold time, at most the lease: the slot stays unavailable for this time after the grant, even if it is
-    /// released earlier, unless by [`force_release_all`](crate::SemaphoreExt::force_release_all). So, with one permit, one of all
+    /// released earlier, unless by [`force_release_all`](crate::SemaphoreExt::force_release_all). So, with one permit and a method that does not wait, one of all
     /// servers whose timers fire within this time [runs a
     /// job](https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md#a-job-that-one-server-is-to-run). If it crashes,
     /// it keeps the slot until the lease expires.
@@ -79,8 +79,8 @@ impl LeaseOptions {
     }
 
     /// Has a `SlotRenewer` renew the lease only if the last call of `SlotGuard::progress`, or the grant, is less than `duration` ago.
-    /// Otherwise the lease ends and the guard is lost: about `duration` and the lease after that call, at the latest. A call before
-    /// the lease has ended has it renewed again.
+    /// Otherwise the lease expires and the guard is lost: about `duration` and the lease after that call, at the latest. A call before
+    /// the lease has expired has it renewed again.
     ///
     /// From [`SHORTEST_LEASE`](crate::limits::SHORTEST_LEASE) to [`LONGEST_LEASE`](crate::limits::LONGEST_LEASE). Methods of a
     /// connection, whose leases no renewer renews, return [`Error::InvalidLease`].

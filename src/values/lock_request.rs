@@ -1,4 +1,4 @@
-//! A request for locks: the objects, how long to wait, the retention of the rows; and its outcome.
+//! A request for locks: the objects, which are checked and sorted here, how long to wait, the retention of the rows; and its outcome.
 
 use std::fmt;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ impl LockRequest {
     /// Readers that overlap do not keep a writer waiting: while it waits, the shared lock is not granted to a request that begins its
     /// transaction, and one that does not wait is refused. A writer on a `LockPool` has this effect after 0.1 s, until
     /// 0.2 s after its last attempt, but not on requests in a transaction that is already open, and on MySQL and MariaDB not if it
-    /// requests more than 900 objects, or 100 KB of ids. A closure that requests the lock
+    /// requests more than 900 objects, or 80 KB of ids. A closure that requests the lock
     /// once more, on another connection, may wait for a writer that waits for the closure.
     ///
     /// A transaction that has acquired the shared lock first, also in a savepoint that was rolled back, can't acquire the exclusive one,

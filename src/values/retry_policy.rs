@@ -38,7 +38,8 @@ pub struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Creates a policy that allows this number of attempts, at least one, and sets [`max_elapsed`](Self::max_elapsed) to 30 s.
+    /// Creates a policy that allows this number of attempts, at least one
+    /// ([`Error::InvalidRetry`](crate::Error::InvalidRetry)), and sets [`max_elapsed`](Self::max_elapsed) to 30 s.
     pub const fn max_attempts(attempts: u32) -> Self {
         Self {
             max_attempts: attempts,

@@ -57,8 +57,8 @@ impl TransactionOptions {
         self
     }
 
-    /// Sets PostgreSQL's `DEFERRABLE`: a SERIALIZABLE, read-only transaction waits for a snapshot with which it can't fail.
-    /// On other engines this is [`Error::Unsupported`](crate::Error::Unsupported).
+    /// Sets PostgreSQL's `DEFERRABLE`: a SERIALIZABLE, [`read_only`](Self::read_only) transaction waits, without limit, for a snapshot
+    /// with which it can't fail; others are not changed. On other engines this is [`Error::Unsupported`](crate::Error::Unsupported).
     #[must_use]
     pub const fn deferrable(mut self) -> Self {
         self.deferrable = true;

@@ -172,7 +172,10 @@ macro_rules! server_tests {
                     guard_added_during_a_silent_statement_is_renewed,
                 },
                 renewers_dropped::{unused_slot_that_is_locked},
-                shutdown::{shutdown_ends_although_its_connection_does_not_answer},
+                shutdown::{
+                    shutdown_ends_although_its_connection_does_not_answer,
+                    shutdown_waits_for_what_an_unanswered_acquisition_has_left,
+                },
             }
         }
     };

@@ -195,6 +195,37 @@ pub(crate) async fn shutdown_ends_although_its_connection_does_not_answer<E: Eng
     assert!(left.is_empty(), "{left:?}");
 }
 
+/// The process must not exit before the slot that the server may have granted is released.
+pub(crate) async fn shutdown_waits_for_what_an_unanswered_acquisition_has_left<
+    E: Engine,
+    K: Kind,
+>() {
+    let mut left = 0;
+    // One of these messages acquires; before it the pool checks the connection.
+    for message in 1..=3 {
+        let fixture = Fixture::<E, K>::new().await;
+        let proxy = Proxy::to(&fixture.database.address().expect("a server"));
+        let stalling = fixture.database.by_way_of(proxy.port).expect("a server");
+        let shutdown = Shutdown::<Async>::new();
+        let renewer = SlotRenewer::new(K::pool(&*stalling, 2).await);
+        let renewer = shutdown.add_renewer(&renewer);
+        let guard = renewer.try_acquire(&ONE, &one_hour()).await;
+        let released = guard.expect("an answer").expect("a free slot").release();
+        released.await.expect("ours");
+        proxy.stall_at(message);
+        let limit = Wait::AtMost(Duration::from_millis(500));
+        let acquired = timeout(LONG, renewer.acquire(&ONE, &one_hour(), limit)).await;
+        match acquired.expect("it has a limit") {
+            Ok(guard) => drop(guard),
+            Err(error) => {
+                assert!(error.is_busy(), "{message}: {error:?}");
+                left += shutdown.shut_down(Duration::ZERO).await.guards;
+            }
+        }
+    }
+    assert!(left > 0, "nothing is waited for");
+}
+
 /// A renewer ends, and gives its pool back, when the application has dropped it.
 pub(crate) async fn shutdown_does_not_keep_renewers<E: Engine, K: Kind>() {
     let (database, statements) = (E::new(), Arc::<AtomicUsize>::default());

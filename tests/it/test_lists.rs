@@ -368,6 +368,7 @@ macro_rules! statement_tests {
                 },
                 permits::{
                     lowered_permits_are_never_exceeded,
+                    lowered_permits_refuse_nothing_while_a_slot_is_free,
                 },
                 release_requests::{
                     request_is_for_one_holder,

@@ -95,6 +95,21 @@ BEGIN
 END
 $$;
 
+-- Returns the free slots that no other session has locked to acquire them, or to renew an expired lease. Shared locks, of sessions
+-- that search or pin their slots, do not conflict. The subtransaction unlocks the rows at once.
+CREATE FUNCTION diesel_locks_unlocked(semaphore TEXT) RETURNS INTEGER[] LANGUAGE plpgsql AS $$
+DECLARE
+    now_us BIGINT := extract(epoch FROM clock_timestamp()) * 1000000;
+    numbers INTEGER[];
+BEGIN
+    numbers := ARRAY(
+        SELECT number FROM diesel_locks_slots WHERE name = semaphore AND expires_us <= now_us FOR SHARE SKIP LOCKED);
+    RAISE EXCEPTION USING ERRCODE = 'DL002';
+EXCEPTION WHEN SQLSTATE 'DL002' THEN
+    RETURN numbers;
+END
+$$;
+
 -- Leases a free slot for lease_us, or, if new_token is NULL, locks a free slot until the transaction ends. Does not
 -- wait for sessions that have locked rows. lock_timeout ends the wait for a locked table with an error.
 --

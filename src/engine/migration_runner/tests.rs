@@ -36,8 +36,8 @@ fn migrations_of_postgres_are_frozen() {
     let digests = [
         0x7020_5c5d_483d_c558,
         0x09c9_e246_ffe6_6c13,
-        0x6e80_6497_c134_2d06,
-        0x65ac_86d9_4988_f53a,
+        0x89eb_6f98_ba42_b380,
+        0x2c20_e2e5_5947_7735,
         0x30ba_a652_4176_633c,
         0x0892_f63d_6746_e605,
     ];

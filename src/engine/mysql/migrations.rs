@@ -1,4 +1,4 @@
-//! What MySQL and MariaDB have of their own in statements, and the migrations, by one session at a time on each node.
+//! The `Dialect` of MySQL and MariaDB, and their migrations, by one session at a time on each node.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 //! Acquires object locks. Free objects are locked by one message of `object_lock_sql`; otherwise row by row here: locks the row
 //! of an id, or inserts it under the named lock under which one session at a time does so. On Galera see `galera`.
+//! Time limits: `limit` here, `execute::get_within`, and `object_lock_sql` for the message that begins a transaction.
 
 mod marks;
 mod named_lock;

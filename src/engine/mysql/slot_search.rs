@@ -140,15 +140,18 @@ statement! {
         "COUNT(*) FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
     }
 
-    /// The slots that are free and not locked. Raw, because MariaDB has no FOR SHARE.
-    FreeAndUnlocked<'a> { name: &'a [u8] } -> Integer,
+    /// Raw, because MariaDB has no FOR SHARE.
+    FreeSlots<'a> { name: &'a [u8], locking: &'static str } -> Integer,
     |self| {
         {UNLESS_TABLE_LOCKED}; "SELECT "; {LONG_LIMIT_HINT}; {WITH_ID};
         "number FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
         " AND expires_us <= "; {Mysql::NOW};
-        {EVERY_ROW}; " /*!80000 FOR SHARE *//*M!100100 LOCK IN SHARE MODE */ SKIP LOCKED";
+        {EVERY_ROW}; {self.locking};
     }
 }
+
+/// Without the slots that a session has locked to acquire them or to renew an expired lease.
+const UNLOCKED: &str = " /*!80000 FOR SHARE *//*M!100100 LOCK IN SHARE MODE */ SKIP LOCKED";
 
 thread_local! {
     /// The slot that this thread claimed last, and tries first the next time. So threads that repeatedly acquire slots
@@ -274,14 +277,20 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         }
     }
 
-    pub(crate) async fn grantable(
+    pub(crate) async fn candidates(
         &mut self,
         semaphore: &Semaphore,
-    ) -> Result<Vec<i32>, MysqlError> {
+    ) -> Result<AttemptOutcome, MysqlError> {
         let name = semaphore.name().as_bytes();
         let slots: i64 = self.get_result(CountSlots { name }).await?;
-        let free: Vec<i32> = self.load(FreeAndUnlocked { name }).await?;
-        Ok(lowest_grantable(free, slots, semaphore.permits_i32()))
+        let grantable = |free| lowest_grantable(free, slots, semaphore.permits_i32());
+        let [all, unlocked] = ["", UNLOCKED].map(|locking| FreeSlots { name, locking });
+        if grantable(self.load(all).await?).is_empty() {
+            return Ok(AttemptOutcome::AllLeased);
+        }
+        Ok(AttemptOutcome::candidates(grantable(
+            self.load(unlocked).await?,
+        )))
     }
 
     pub(crate) async fn is_table_locked(&mut self) -> Result<bool, Error> {

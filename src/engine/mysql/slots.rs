@@ -151,11 +151,12 @@ impl<C: Link<Db = Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
         unless_galera!(self, hold_on_server, hold_on_galera, semaphore, context)
     }
 
-    async fn grantable_slots(&mut self, semaphore: &Semaphore) -> Result<Option<Vec<i32>>, Error> {
+    async fn find_candidates(&mut self, semaphore: &Semaphore) -> Result<AttemptOutcome, Error> {
         if self.is_table_locked().await? {
-            return Ok(None);
+            return Ok(AttemptOutcome::TableLocked);
         }
-        Ok(unless_ended(self.grantable(semaphore).await)?)
+        let found = unless_ended(self.candidates(semaphore).await)?;
+        Ok(found.unwrap_or(AttemptOutcome::TableLocked))
     }
 
     async fn resize_in_progress(&mut self) -> Result<bool, Error> {

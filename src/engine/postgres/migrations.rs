@@ -1,5 +1,5 @@
-//! What PostgreSQL has of its own in statements, and the migrations, by one session at a time. Raw SQL here, because Diesel has no
-//! tables of the catalog.
+//! The `Dialect` of PostgreSQL, and its migrations, by one session at a time. Raw SQL here, because Diesel has no tables of the
+//! catalog.
 
 use std::time::Duration;
 
@@ -55,6 +55,7 @@ impl Dialect for Pg {
         "diesel_locks_fences.fence bigint",
         "diesel_locks_timeline_us() bigint",
         "diesel_locks_look_at_slots(semaphore text, permits integer, OUT slots integer, OUT any_free boolean) record",
+        "diesel_locks_unlocked(semaphore text) integer[]",
         "diesel_locks_acquire_slot(semaphore text, permits integer, first integer, among integer[], \
          in_transaction boolean, new_token bytea, new_holder text, lease_us bigint, at_least_us bigint) bigint",
         "diesel_locks_acquire_slot_in_transaction(semaphore text, permits integer, first integer, among integer[], \
@@ -182,8 +183,15 @@ pub(crate) async fn run_all(
     });
     let ran = ran.await;
     let ran = depth::break_if_panicked(conn.status(), ran);
+    if ran.is_err() {
+        // A migration may have begun one itself, which is aborted.
+        let _ended = conn.batch("ROLLBACK").await;
+    }
     let unlocked = conn.get_result(select(sql::pg_advisory_unlock(LOCK_KEY)));
     let unlocked = unlocked.await;
+    if !matches!(unlocked, Ok(true)) {
+        depth::mark_broken(conn.status());
+    }
     let ran = ran?;
     if unlocked? {
         Ok(ran)

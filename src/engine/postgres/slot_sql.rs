@@ -41,6 +41,8 @@ pub(crate) const SAVEPOINT_NOWAIT: &str = "SAVEPOINT diesel_locks; SET LOCAL loc
 extern "SQL" {
     /// The registered number of permits; [`TABLE_LOCKED`] if another session has the table locked.
     fn diesel_locks_permits(semaphore: Text) -> Nullable<Integer>;
+    /// The free slots that no other session has locked to acquire them, or to renew an expired lease.
+    fn diesel_locks_unlocked(semaphore: Text) -> Array<Integer>;
     /// The time by which fences on this server are ahead of its clock.
     fn diesel_locks_timeline_us() -> BigInt;
 }

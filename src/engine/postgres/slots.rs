@@ -18,7 +18,8 @@ use crate::engine::postgres::protection::{
 };
 use crate::engine::postgres::slot_sql::{
     self, AcquireSlot, Acquired, Asked, LOCK_TIMEOUT, ReleaseBatch, RenewBatch, WITHOUT_DISK,
-    acquire_slot, add_slots, diesel_locks_permits, floor_is_locked, largest_fence, purge, raise,
+    acquire_slot, add_slots, diesel_locks_permits, diesel_locks_unlocked, floor_is_locked,
+    largest_fence, purge, raise,
 };
 use crate::engine::postgres::{
     PostgresEngine, begin, is_own_lock_timeout, sql, unsuitable_isolation,
@@ -93,11 +94,11 @@ impl<C: Link<Db = Pg>> SemaphoreBackend for PostgresEngine<'_, C> {
         outcome(row.map_err(Error::from), semaphore, context)
     }
 
-    async fn grantable_slots(&mut self, semaphore: &Semaphore) -> Result<Option<Vec<i32>>, Error> {
-        // The rollback unlocks the rows, which would otherwise stay locked until the transaction ends.
+    async fn find_candidates(&mut self, semaphore: &Semaphore) -> Result<AttemptOutcome, Error> {
         let begun = begin_nowait(self.0).await?;
-        let looked = look(self.0, semaphore).await;
-        end_nowait(self.0, begun, looked).await
+        let found = find_candidates(self.0, semaphore).await;
+        let found = end_nowait(self.0, begun, found).await?;
+        Ok(found.unwrap_or(AttemptOutcome::TableLocked))
     }
 
     async fn resize_in_progress(&mut self) -> Result<bool, Error> {
@@ -336,19 +337,22 @@ pub(crate) async fn end_nowait<T>(
     Ok(rows)
 }
 
-async fn look(conn: &mut impl Link<Db = Pg>, semaphore: &Semaphore) -> QueryResult<Vec<i32>> {
-    let name = Named(semaphore.name());
-    let slots: i64 = conn.get_result(slot_queries::count_slots(name)).await?;
-    let free = slot_queries::free(name);
+async fn find_candidates(
+    conn: &mut impl Link<Db = Pg>,
+    semaphore: &Semaphore,
+) -> QueryResult<AttemptOutcome> {
+    let name = semaphore.name();
+    let slots: i64 = conn
+        .get_result(slot_queries::count_slots(Named(name)))
+        .await?;
     let grantable = |free| lowest_grantable(free, slots, semaphore.permits_i32());
     // Shows whether any may be granted, and locks, and so writes, nothing.
-    if grantable(conn.load(free).await?).is_empty() {
-        return Ok(Vec::new());
+    let free = conn.load(slot_queries::free(Named(name))).await?;
+    if grantable(free).is_empty() {
+        return Ok(AttemptOutcome::AllLeased);
     }
-    // Without those that a session has locked to acquire them or to renew an expired lease. Shared locks, of other
-    // sessions that search or that pin their slots, do not conflict.
-    let unlocked = slot_queries::free(name).for_share().skip_locked();
-    Ok(grantable(conn.load(unlocked).await?))
+    let unlocked: Vec<i32> = conn.get_result(select(diesel_locks_unlocked(name))).await?;
+    Ok(AttemptOutcome::candidates(grantable(unlocked)))
 }
 
 thread_local! {

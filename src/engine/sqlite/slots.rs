@@ -135,11 +135,12 @@ impl<C: Link<Db = Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
         Ok(AttemptOutcome::Granted(free))
     }
 
-    async fn grantable_slots(&mut self, semaphore: &Semaphore) -> Result<Option<Vec<i32>>, Error> {
+    async fn find_candidates(&mut self, semaphore: &Semaphore) -> Result<AttemptOutcome, Error> {
         let name = Named(semaphore.name());
         let slots: i64 = self.0.get_result(slot_queries::count_slots(name)).await?;
         let free: Vec<i32> = self.0.load(slot_queries::free(name)).await?;
-        Ok(Some(lowest_grantable(free, slots, semaphore.permits_i32())))
+        let candidates = lowest_grantable(free, slots, semaphore.permits_i32());
+        Ok(AttemptOutcome::Candidates(candidates))
     }
 
     async fn resize_in_progress(&mut self) -> Result<bool, Error> {

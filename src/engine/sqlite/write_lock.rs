@@ -1,4 +1,5 @@
-//! Acquires the database's write lock, at the beginning of a transaction or in one that is open.
+//! Acquires the database's write lock, at the beginning of a transaction or in one that is open. Sets `busy_timeout` meanwhile, an
+//! asynchronous connection also in its `begin`.
 
 use std::panic::resume_unwind;
 use std::time::{Duration, Instant};

@@ -25,6 +25,7 @@ const PRIVILEGES: &[RequiredPrivilege] = &[
     required("diesel_locks_permits", "EXECUTE"),
     required("diesel_locks_timeline_us", "EXECUTE"),
     required("diesel_locks_look_at_slots", "EXECUTE"),
+    required("diesel_locks_unlocked", "EXECUTE"),
     required("diesel_locks_acquire_slot", "EXECUTE"),
     required("diesel_locks_acquire_slot_in_transaction", "EXECUTE"),
 ];

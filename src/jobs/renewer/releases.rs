@@ -50,7 +50,7 @@ pub(super) struct PendingRelease {
 }
 
 impl PendingRelease {
-    /// Releases the slot, whose lease ends after `remaining` unless an unanswered renewal has extended it.
+    /// Releases the slot, whose lease expires after `remaining` unless an unanswered renewal has extended it.
     pub(super) fn new(
         slot: Slot,
         kind: ReleaseKind,

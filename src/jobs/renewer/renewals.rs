@@ -1,5 +1,5 @@
 //! The loop that renews and releases the slots of a renewer in the background, on a thread of its own or as a task; and the
-//! renewal of all slots.
+//! renewal of all slots, when a third of the shortest lease has passed.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -112,7 +112,7 @@ impl Inner {
         self.next_release = Some(time);
     }
 
-    /// The time until the first lease ends of those that are renewed.
+    /// The time until the first lease expires of those that are renewed.
     pub(super) fn remaining(&self) -> Option<Duration> {
         let renewed = self.slots.values().filter(|slot| slot.is_renewed);
         renewed.map(|slot| slot.state.remaining()).min()

@@ -16,7 +16,7 @@ use diesel::query_builder::{AsQuery, Query, QueryFragment, QueryId};
 use diesel_async::{
     AsyncConnectionCore, AsyncPgConnection, SimpleAsyncConnection, TransactionManager,
 };
-use futures_util::future::join;
+use futures_util::future::{Either, join, select};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::unconstrained;
 use tokio::time::{sleep, timeout};
@@ -131,8 +131,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// The first pause when no other statement can be running: the statement itself is to be given time.
 const OWN_PAUSE: Duration = Duration::from_secs(1);
 
-/// The requests for a statement that does not end. The runtime of the connection may not run any more.
-const MOST_REQUESTS: u32 = 30;
+/// How long a statement is waited for that does not end. The runtime of the connection may not run any more.
+const LONGEST_END: Duration = Duration::from_secs(60);
 
 /// How often a statement is sent again that was cancelled in place of the one before.
 const MOST_REPETITIONS: u32 = 5;
@@ -171,16 +171,18 @@ async fn cancel_until_answered(
     token: &CancelToken,
     first_pause: Duration,
 ) -> Option<QueryResult<()>> {
-    let mut answer = pin!(conn.batch_execute(sql));
-    let mut pause = first_pause;
-    for _ in 0..MOST_REQUESTS {
-        if let Ok(answer) = timeout(pause, &mut answer).await {
-            return Some(answer);
+    let cancelled = async {
+        let mut pause = first_pause;
+        loop {
+            sleep(pause).await;
+            cancel(token).await;
+            pause = (pause * 4).min(LONGEST_PAUSE);
         }
-        cancel(token).await;
-        pause = (pause * 4).min(LONGEST_PAUSE);
-    }
-    None
+    };
+    let (answer, cancelled) = (pin!(conn.batch_execute(sql)), pin!(cancelled));
+    let ended = timeout(LONGEST_END, select(answer, cancelled)).await;
+    let Either::Left((answer, _)) = ended.ok()?;
+    Some(answer)
 }
 
 /// Cancels the statement of a session whose connection is closed, so that nobody can say when it has ended.

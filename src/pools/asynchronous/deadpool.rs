@@ -98,9 +98,8 @@ where
         let limit = limit.min(self.timeout());
         let awaited = Arc::new(Mutex::new(PoolStep::Queue));
         let longest = limit.saturating_add(OPENING);
-        let taken = take_in_turn(self.clone(), longest, Arc::clone(&awaited));
-        let lent = get(limit, stop, || Some(*lock(&awaited)), taken).await?;
-        Ok(lent.map(|lent| (lent, permit)))
+        let taken = take_in_turn(self.clone(), longest, Arc::clone(&awaited), permit);
+        get(limit, stop, || Some(*lock(&awaited)), taken).await
     }
 
     fn give_back_abandoned(conn: Lent<C>, permit: Option<Permit>) {
@@ -139,12 +138,13 @@ type Step = Arc<Mutex<PoolStep>>;
 
 /// Takes a connection from the pool in a task of its own. If the caller is dropped, the task ends while it waits in the queue,
 /// so that it delays no others there. Later it continues until `longest` has passed, and returns the connection to the pool:
-/// one that opens more slowly than the caller waits would never be there.
+/// one that opens more slowly than the caller waits would never be there. It has the permit as long.
 async fn take_in_turn<C: HasAsyncEngine + PoolableConnection + 'static>(
     pool: Pool<C>,
     longest: Duration,
     awaited: Step,
-) -> Result<Lent<C>, AsyncPoolError>
+    permit: Option<Permit>,
+) -> Result<(Lent<C>, Option<Permit>), AsyncPoolError>
 where
     AsyncDieselConnectionManager<C>: Manager<Type = C, Error = ConnectionError>,
 {
@@ -171,9 +171,10 @@ where
         if waits && matches!(taken, Err(PoolError::Timeout(TimeoutType::Wait))) {
             // Perhaps again.
             *lock(&awaited) = PoolStep::Queue;
-            return in_queue(awaited, caller_left, queued).await;
+            let taken = in_queue(awaited, caller_left, queued).await?;
+            return Some(taken.map(|taken| (taken, permit)));
         }
-        Some(taken)
+        Some(taken.map(|taken| (taken, permit)))
     }));
     match taken.await {
         Ok(Some(taken)) => Ok(taken?),

@@ -16,6 +16,7 @@ use tokio::task::yield_now;
 use crate::error::{AsyncPoolError, PoolStep};
 use crate::link::Link;
 use crate::link::depth::mark_broken;
+use crate::rt::permits::Permits;
 use crate::{Error, Pool, StopToken};
 
 type Conn = SyncConnectionWrapper<SqliteConnection>;
@@ -231,6 +232,23 @@ async fn connection_is_opened_although_the_caller_has_left_when_it_had_left_the_
         pool.status().size == 1 && pool.status().available == 1
     })
     .await;
+}
+
+/// Without the permit, others would use the places of the pool in which connections are opened for nobody.
+#[tokio::test]
+async fn permit_is_held_until_the_connection_is_opened() {
+    let opens = Arc::new(Semaphore::new(0));
+    let pool = deadpool::Pool::builder(opened_by(&opens)).max_size(1);
+    let pool: deadpool::Pool<Conn> = pool.build().expect("a pool");
+    let share = Arc::<Permits>::default();
+    let permit = share.acquire(1, None, None).await;
+    let lent = pool.lend(SHORT, None, permit).await;
+    assert_eq!(missed(lent), Some(PoolStep::Connect));
+    let at_once = || share.acquire(1, Some(Instant::now()), None);
+    assert!(at_once().await.is_none(), "a connection is being opened");
+    opens.add_permits(1);
+    let deadline = Instant::now() + LONG;
+    assert!(share.acquire(1, Some(deadline), None).await.is_some());
 }
 
 #[tokio::test]

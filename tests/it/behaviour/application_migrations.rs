@@ -186,13 +186,17 @@ pub(crate) fn failed_migration_of_the_application_leaves_no_lock<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let failing = Step("2_failing", "INSERT INTO missing VALUES (1)", true);
-    let failing = Steps(vec![CREATE, failing]);
-    let error = diesel_locks::run_migrations(&mut conn, failing).expect_err("no such table");
-    let Error::Migration(cause) = error else {
-        panic!("{error:?}");
-    };
-    let failed = "Failed to run 2_failing with: ";
-    assert!(cause.to_string().starts_with(failed), "{cause}");
+    let begins_itself = "BEGIN; INSERT INTO missing VALUES (1); COMMIT";
+    let begins_itself = Step("2_failing", begins_itself, false);
+    for failing in [failing, begins_itself] {
+        let failing = Steps(vec![CREATE, failing]);
+        let error = diesel_locks::run_migrations(&mut conn, failing).expect_err("no such table");
+        let Error::Migration(cause) = error else {
+            panic!("{error:?}");
+        };
+        let failed = "Failed to run 2_failing with: ";
+        assert!(cause.to_string().starts_with(failed), "{cause}");
+    }
     let mut other = database.connect();
     let ran = diesel_locks::run_migrations(&mut other, steps::<B>()).expect("free");
     assert_eq!(ran, ["2", "3", "4"]);

@@ -701,17 +701,21 @@ pub(crate) fn retried_transaction_is_one_request<B: Backend>() {
 
 /// The application has returned a connection without ending the transaction that it has begun by its own SQL.
 pub(crate) fn connection_with_an_untracked_transaction_is_lent_once<B: Backend>() {
-    let database = B::new();
-    let pool = database.pool(2);
-    let locks = LockPool::new(pool.clone());
-    let mut conn = pool.get().expect("a connection");
-    conn.batch_execute("BEGIN").expect("BEGIN");
-    B::count_up(&mut conn, 0);
-    drop(conn);
-    let error = locks.with_object_lock(request(), |_| Ok::<_, Error>(()));
-    let error = error.expect_err("the connection that was returned last");
-    let is_untracked = matches!(error, Error::UntrackedTransaction { .. });
-    assert!(is_untracked, "{error:?}");
-    let again = locks.with_object_lock(request(), |conn| Ok::<_, Error>(B::counter(conn, 0)));
-    assert_eq!(again.expect("another connection"), 0);
+    let without_lock = TransactionRequest::from(TransactionOptions::new());
+    let with_lock = request().retry(RetryPolicy::max_attempts(1));
+    for transaction in [without_lock, with_lock] {
+        let database = B::new();
+        let pool = database.pool(2);
+        let locks = LockPool::new(pool.clone());
+        let mut conn = pool.get().expect("a connection");
+        conn.batch_execute("BEGIN").expect("BEGIN");
+        B::count_up(&mut conn, 0);
+        drop(conn);
+        let run =
+            || locks.run_transaction(&transaction, |conn| Ok::<_, Error>(B::counter(conn, 0)));
+        let error = run().expect_err("the connection that was returned last");
+        let is_untracked = matches!(error, Error::UntrackedTransaction { .. });
+        assert!(is_untracked, "{error:?}");
+        assert_eq!(run().expect("another connection"), 0);
+    }
 }

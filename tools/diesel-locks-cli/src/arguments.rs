@@ -241,7 +241,7 @@ pub(crate) struct Run {
     pub(crate) no_wait: bool,
     /// Keeps the slot unavailable for this time after the grant, at most the lease, also when the command ends before
     ///
-    /// So of all servers whose cron starts the command within this time, one runs it.
+    /// So, with --no-wait, of all servers whose cron starts the command within this time, one runs it.
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s", hide_default_value = true)]
     pub(crate) hold_at_least: Duration,
     /// The text that names the holder [default: host/process]

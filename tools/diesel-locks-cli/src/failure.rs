@@ -13,7 +13,7 @@ pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0    done
   1    not done: the slot is not held or has another fence, there is no such semaphore,
-       `doctor` found a problem, `serve` can't listen
+       `doctor` found a problem, `serve` can't listen, a file can't be written
   2    invalid arguments
   69   the database can't be reached, or returned an error
   75   `run`: no slot in time

@@ -175,6 +175,20 @@ pub(crate) fn lowered_permits_are_never_exceeded<B: Backend>() {
     assert!(is_full::<B>(&mut conn, &of(3)));
 }
 
+/// Slots that are free above the new number are locked now and then by others, who look for those that may be granted.
+pub(crate) fn lowered_permits_refuse_nothing_while_a_slot_is_free<B: Backend>() {
+    let database = Arc::new(B::new());
+    let mut conn = database.connect();
+    conn.register_semaphores([&of(24)]).expect("registered");
+    // As many as there are permits: the others leave one slot free.
+    run_concurrently(&database, 16, |conn, _| {
+        for _ in 0..20 {
+            let slot = acquire::<B>(conn, &of(16));
+            conn.release_slot(slot).expect("ours");
+        }
+    });
+}
+
 pub(crate) fn unusable_numbers_and_names_are_refused<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
