@@ -3,6 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
+use crate::Error;
 use crate::acts::cancel_guard::{CancelGuard, unless_dropped};
 use crate::acts::closures::Work;
 use crate::acts::events::{self, Period};
@@ -15,7 +16,6 @@ use crate::engine::{Engine, HasEngine};
 use crate::link::depth::{LockedObjects, depth};
 use crate::rt::LATEST_ANSWER;
 use crate::values::lock_request::{LockOutcome, Request};
-use crate::{Error, ObjectId};
 
 pub(crate) async fn lock(
     engine: &mut dyn Engine,
@@ -120,13 +120,17 @@ async fn lock_in_transaction(
     engine: &mut dyn Engine,
     request: &Request,
 ) -> Result<LockOutcome, Error> {
-    let upgrade = |id: &&ObjectId| LockedObjects::is_shared(engine.status(), id);
-    if let Some(id) = request.exclusive().find(upgrade) {
-        return Err(Error::LockUpgrade {
-            resource: request.resource(),
-            id: id.to_string(),
-        });
+    for id in request.exclusive() {
+        if LockedObjects::mode(engine.status(), id) == Some(true) {
+            return Err(Error::LockUpgrade {
+                resource: request.resource(),
+                id: id.to_string(),
+            });
+        }
     }
+    // PostgreSQL up to 16 refuses a shared lock to the holder of the exclusive one while another session waits.
+    let status = &*engine.status();
+    let request = &request.with_exclusive(|id| LockedObjects::mode(status, id) == Some(false));
     #[cfg(feature = "testing")]
     if let Some(chosen) = failures::of_locks(engine, request).await {
         return chosen;

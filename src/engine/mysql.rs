@@ -37,7 +37,7 @@ use crate::values::lock_request::{LockOutcome, Request};
 use crate::values::retry_policy::RetryReason;
 use crate::{Error, IsolationLevel, Sequence, TransactionOptions};
 
-const PURGE_BATCH: i64 = 500;
+const PURGE_BATCH: u16 = 500;
 
 /// The methods of a subject are in the module of its name.
 pub(crate) struct MysqlEngine<'c, C>(pub(crate) &'c mut C);
@@ -181,14 +181,21 @@ impl<C: Link<Db = Mysql>> Engine for MysqlEngine<'_, C> {
             self.begin_by(&sql::BEGIN).await?;
             let removed = async {
                 self.execute(DeleteUnwanted {}).await?;
-                let delete = DeleteUnlocked { limit: PURGE_BATCH };
+                let delete = DeleteUnlocked {
+                    limit: PURGE_BATCH.into(),
+                };
                 self.execute(delete).await
             };
             let removed = removed.await;
             match self.end_or_restart(removed).await? {
                 None => {}
-                Some(0) => return Ok(purged),
-                Some(removed) => purged += removed,
+                Some(removed) => {
+                    purged += removed;
+                    // Others create rows meanwhile.
+                    if removed < usize::from(PURGE_BATCH) {
+                        return Ok(purged);
+                    }
+                }
             }
         }
     }

@@ -39,7 +39,7 @@ use crate::values::lock_request::{LockOutcome, Request};
 use crate::{Error, Sequence, TransactionOptions, Wait};
 
 /// The rows that one transaction of a purge deletes. Each takes an entry in the server's lock table, by default of 6400.
-const PURGE_BATCH: i64 = 100;
+const PURGE_BATCH: u16 = 100;
 
 pub(crate) struct PostgresEngine<'c, C>(pub(crate) &'c mut C);
 
@@ -216,8 +216,8 @@ impl<C: Link<Db = Pg>> Engine for PostgresEngine<'_, C> {
             let purge = purge_batch(self.0).await;
             let (found, removed) = link::end(self.0, purge).await?;
             purged += removed;
-            // Not `removed == 0`: another purge may have deleted all that were found.
-            if found == 0 {
+            // Not `removed == 0`: another purge may have deleted all that were found. Others create rows meanwhile.
+            if found < usize::from(PURGE_BATCH) {
                 ensure_visible(self.0, OBJECTS, purged > 0).await?;
                 return Ok(purged);
             }
@@ -352,7 +352,7 @@ async fn is_open_after_error<C: Link<Db = Pg>>(conn: &mut C) -> bool {
 
 /// Returns how many rows were found, and how many of them were deleted.
 async fn purge_batch(conn: &mut impl Link<Db = Pg>) -> QueryResult<(usize, usize)> {
-    let free: Vec<(String, i32)> = conn.load(sql::free_kept(PURGE_BATCH)).await?;
+    let free: Vec<(String, i32)> = conn.load(sql::free_kept(PURGE_BATCH.into())).await?;
     let (ids, keys): (Vec<_>, Vec<_>) = free.into_iter().unzip();
     let ids: Vec<_> = ids.iter().map(|id: &String| Named(id)).collect();
     let found = || sql::of_keys(&ids, &keys);

@@ -85,10 +85,11 @@ impl LockedObjects {
         }
     }
 
-    pub(crate) fn is_shared(status: &TransactionManagerStatus, id: &ObjectId) -> bool {
+    /// Whether the transaction has locked the object, `Some(true)` if shared. A savepoint that was rolled back may have released it.
+    pub(crate) fn mode(status: &TransactionManagerStatus, id: &ObjectId) -> Option<bool> {
         let locked = lock(&LOCKED);
-        let locked = locked.get(&std::ptr::from_ref(status).addr());
-        locked.is_some_and(|locked| locked.get(id) == Some(&true))
+        let locked = locked.get(&std::ptr::from_ref(status).addr())?;
+        locked.get(id).copied()
     }
 }
 

@@ -326,6 +326,16 @@ impl Request {
         }
     }
 
+    /// The same request, in which these locks are not shared.
+    pub(crate) fn with_exclusive(&self, is_exclusive: impl Fn(&ObjectId) -> bool) -> Self {
+        let shared = self.shared.iter().filter(|id| !is_exclusive(id));
+        Self {
+            ids: Arc::clone(&self.ids),
+            shared: shared.cloned().collect(),
+            ..*self
+        }
+    }
+
     /// Whether the rows of the exclusive locks are kept.
     pub(crate) fn is_kept(&self) -> bool {
         self.retention == Retention::Kept

@@ -322,6 +322,7 @@ macro_rules! statement_tests {
             },
             nesting::{
                 lock_is_reentrant,
+                waiter_does_not_keep_the_holder_from_its_lock,
                 lock_in_a_savepoint_ends_as_documented,
                 with_object_lock_in_a_transaction_is_a_savepoint,
             },

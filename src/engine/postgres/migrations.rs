@@ -99,7 +99,7 @@ statement! {
         "SELECT t.relname || '.' || c.attname || ' ' || format_type(c.atttypid, c.atttypmod) \
          FROM pg_catalog.pg_class AS t JOIN pg_catalog.pg_attribute AS c \
          ON c.attrelid = t.oid AND c.attnum > 0 AND NOT c.attisdropped \
-         WHERE t.relname LIKE 'diesel\\_locks\\_%' AND t.relkind IN ('r', 'p') AND pg_table_is_visible(t.oid) \
+         WHERE t.relname LIKE 'diesel\\_locks\\_%' AND t.relkind = 'r' AND pg_table_is_visible(t.oid) \
          UNION ALL SELECT f.proname || '(' || pg_get_function_identity_arguments(f.oid) || ') ' \
          || pg_get_function_result(f.oid) FROM pg_catalog.pg_proc AS f \
          WHERE f.proname LIKE 'diesel\\_locks\\_%' AND pg_function_is_visible(f.oid)"
@@ -126,15 +126,16 @@ statement! {
 
     /// Puts the schema in which the session finds tables of this crate first in its `search_path`, until the transaction ends.
     /// If it finds none, the first schema stays where it is. Returns whether the user may read Diesel's table there (NULL if
-    /// there is none), and may create tables (NULL if there is no schema).
+    /// there is none), and may create tables (NULL if there is no schema). Has names of types not quoted, as in the expected parts.
     EnterSchema {} -> (Nullable<Bool>, Nullable<Bool>),
     |self| {
         "WITH place AS MATERIALIZED (SELECT COALESCE((SELECT s.nspname FROM pg_catalog.pg_class AS t \
          JOIN pg_catalog.pg_namespace AS s ON s.oid = t.relnamespace \
-         WHERE t.relname LIKE 'diesel\\_locks\\_%' AND t.relkind IN ('r', 'p') AND pg_table_is_visible(t.oid) \
+         WHERE t.relname LIKE 'diesel\\_locks\\_%' AND t.relkind = 'r' AND pg_table_is_visible(t.oid) \
          ORDER BY t.relname LIMIT 1), current_schema()) AS name), \
          entered AS MATERIALIZED (SELECT name, set_config('search_path', \
-         quote_ident(name) || ', ' || current_setting('search_path'), true) FROM place WHERE name IS NOT NULL) \
+         quote_ident(name) || ', ' || current_setting('search_path'), true), \
+         set_config('quote_all_identifiers', 'off', true) FROM place WHERE name IS NOT NULL) \
          SELECT has_table_privilege(to_regclass(quote_ident(name) || '.__diesel_schema_migrations'), 'SELECT'), \
          has_schema_privilege(name, 'CREATE') FROM place LEFT JOIN entered USING (name)"
     }

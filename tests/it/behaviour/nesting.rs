@@ -41,6 +41,29 @@ pub(crate) fn lock_is_reentrant<B: Backend>() {
     assert_eq!(database.rows(), 1, "the kept one");
 }
 
+pub(crate) fn waiter_does_not_keep_the_holder_from_its_lock<B: Backend>() {
+    let database = Arc::new(B::new());
+    let mut conn = database.connect();
+    let of = |retention| LockRequest::new("a").retention(retention);
+    for first in [Retention::Transient, Retention::Kept] {
+        let mut other = database.connect();
+        let waiter = conn.with_object_lock(of(first), |conn| {
+            let waiter = spawn(move || other.with_object_lock("a", |_| Ok::<_, Error>(())));
+            database.await_waiting(1);
+            for again in [
+                of(Retention::Transient),
+                of(Retention::Kept),
+                LockRequest::shared("a"),
+            ] {
+                assert!(conn.try_lock_object(&again)?.is_acquired(), "{again:?}");
+                conn.lock_object(again.wait(Wait::AtMost(Duration::from_millis(100))))?;
+            }
+            Ok::<_, Error>(waiter)
+        });
+        result_of(&waiter.expect("all granted")).expect("granted");
+    }
+}
+
 pub(crate) fn lock_in_a_savepoint_ends_as_documented<B: Backend>() {
     for (retention, freed) in [
         (Retention::Transient, B::SAVEPOINT_FREES_TRANSIENT),

@@ -1,8 +1,10 @@
 //! Rows that stay, and their removal.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use diesel::Connection;
+use diesel::connection::InstrumentationEvent;
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, Retention};
 
@@ -28,6 +30,25 @@ pub(crate) fn kept_rows_stay_until_purged<B: Backend>() {
     assert_eq!(conn.purge_object_locks().expect("purge"), 600);
     assert_eq!(conn.purge_object_locks().expect("purge"), 0);
     assert_eq!(database.rows(), 0);
+}
+
+/// While others take kept locks, a purge that went on as long as it finds rows would not end.
+pub(crate) fn purge_ends_after_a_batch_that_is_not_full<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let made = conn.with_object_lock(kept("a"), |_| Ok::<_, Error>(()));
+    made.expect("free");
+    let deletions = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&deletions);
+    conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+        if let InstrumentationEvent::StartQuery { query, .. } = event {
+            let text = query.to_string();
+            let deletes = text.contains("DELETE") && text.contains("diesel_locks_objects");
+            seen.fetch_add(usize::from(deletes), Ordering::SeqCst);
+        }
+    });
+    assert_eq!(conn.purge_object_locks().expect("purge"), 1);
+    assert_eq!(deletions.load(Ordering::SeqCst), 1);
 }
 
 pub(crate) fn purge_leaves_held_rows_alone<B: Backend>() {

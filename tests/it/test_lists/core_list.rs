@@ -82,6 +82,7 @@ macro_rules! core_tests {
             },
             retention::{
                 purge_leaves_held_rows_alone,
+                purge_ends_after_a_batch_that_is_not_full,
                 purge_waits_for_no_held_row,
                 purge_works_while_others_lock,
             },

@@ -7,6 +7,7 @@ use crate::engine::mysql::object_lock::{AcquireError, Acquisition, MIN_LIMIT_MS,
 use crate::engine::mysql::object_lock_sql::{AcquireNamedLock, ReleaseNamedLock};
 use crate::error::classify::ErrorClass;
 use crate::link::Link;
+use crate::link::depth::LockedObjects;
 use crate::{ObjectId, Wait};
 
 /// The time in seconds for a named lock, per attempt, if other locks may be held: InnoDB detects no deadlocks that involve it.
@@ -44,10 +45,12 @@ impl<C: Link<Db = Mysql>> Acquisition<'_, '_, C> {
     /// Acquires the named lock. Returns `false` when the transaction should wait for the row instead.
     async fn acquire_named_lock(&mut self, id: &ObjectId) -> Result<bool, AcquireError> {
         let (request, holds_nothing) = (self.request, self.holds_nothing());
-        let longest = if holds_nothing {
-            i32::MAX
-        } else {
-            NAMED_LOCK_TIMEOUT
+        // Another session may have the named lock and wait for this one.
+        let holds_row = LockedObjects::mode(self.engine.0.status(), id).is_some();
+        let longest = match (holds_nothing, holds_row) {
+            (true, _) => i32::MAX,
+            (false, true) => 0,
+            (false, false) => NAMED_LOCK_TIMEOUT,
         };
         loop {
             let (seconds, limit) = match request.remaining_millis() {
@@ -68,6 +71,7 @@ impl<C: Link<Db = Mysql>> Acquisition<'_, '_, C> {
                     }
                     match taken {
                         Some(1) => return Ok(true),
+                        _ if holds_row => return Ok(false),
                         _ if request.wait == Wait::No => {
                             return Err(AcquireError::Unavailable { timed_out: false });
                         }
