@@ -43,12 +43,11 @@ use diesel::connection::{Connection, TransactionManagerStatus};
 use crate::engine::migration_runner::SqlMigration;
 use crate::engine::sequence_queries::{DrawRequest, SequenceRow};
 use crate::engine::slots::SemaphoreBackend;
-use crate::link::depth::StartedMark;
 use crate::values::held_object_lock::HeldObjectLock;
 use crate::values::list_options::ListRequest;
 use crate::values::lock_request::{LockOutcome, Request};
 use crate::values::retry_policy::RetryReason;
-use crate::{Error, IsolationLevel, Sequence, TransactionOptions};
+use crate::{Error, Sequence, TransactionOptions};
 
 /// What a database does for this crate, on one connection.
 #[async_trait]
@@ -83,12 +82,6 @@ pub trait Engine: SemaphoreBackend {
 
     /// Prepares the connection for another attempt after one that the database aborted.
     fn prepare_retry(&mut self) {}
-
-    /// Marks the transaction that this crate has started, with its level if this crate has set one, while its closure
-    /// runs. `None` on engines that show a transaction's level.
-    fn mark_isolation(&mut self, _: Option<IsolationLevel>) -> Option<StartedMark> {
-        None
-    }
 
     /// Fails with [`Error::TransactionAborted`] when the server has already ended the transaction that Diesel counts.
     /// Not needed where each later statement fails, or where locking and drawing detect it.
@@ -128,15 +121,18 @@ pub trait Engine: SemaphoreBackend {
     /// are ready.
     fn abandon(&mut self, depth: u32, undo: Option<&str>);
 
-    /// Runs the pending migrations while no other session does. No transaction is open. Returns their versions.
-    async fn migrate(&mut self) -> Result<Vec<String>, Error>;
+    /// Runs the pending migrations of this crate, and those of the application, while no other session does: under one lock
+    /// of the session (on SQLite of each migration of the application). No transaction is open. Returns their versions.
+    async fn migrate(&mut self, application: Option<&[SqlMigration]>)
+    -> Result<Vec<String>, Error>;
 
-    /// [`migrate`](Self::migrate), and the application's pending migrations, under one lock of the session (on SQLite of each
-    /// migration).
-    async fn run_migrations(&mut self, application: &[SqlMigration]) -> Result<Vec<String>, Error>;
-
-    /// Begins a transaction at READ COMMITTED (SQLite: immediate), and acquires the locks in it or leaves none open.
-    async fn begin_with_locks(&mut self, request: &Request) -> Result<LockOutcome, Error>;
+    /// Begins a transaction at READ COMMITTED (SQLite: immediate), and acquires the locks in it or leaves none open. Returns `None`
+    /// if the row of a shared lock is missing, unless this transaction is to create it.
+    async fn begin_with_locks(
+        &mut self,
+        request: &Request,
+        creates_shared: bool,
+    ) -> Result<Option<LockOutcome>, Error>;
 
     async fn lock_in_transaction(&mut self, request: &Request) -> Result<LockOutcome, Error>;
 

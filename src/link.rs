@@ -39,15 +39,14 @@ use diesel::{OptionalExtension, QueryResult};
 pub trait Link: Sized + Send {
     type Db: Backend;
 
-    /// Whether [`status`](Self::status) follows the server when SQL of the application ends a transaction, or an error aborts it.
-    const KNOWS_SERVER_STATE: bool = false;
+    /// Whether it is a connection of Diesel over a client library. Then [`status`](Self::status) follows the server when SQL of the
+    /// application ends a transaction, or an error aborts it; and on MySQL [`load`](Self::load) of a statement that returns no rows
+    /// fails without executing it.
+    const IS_OF_DIESEL: bool = false;
 
     /// A statement to send before others outside of a transaction, which fails in one that Diesel does not count. For
     /// connections that block, and whose client does not report transactions.
     const TRANSACTION_CHECK: Option<&'static str> = None;
-
-    /// Whether [`load`](Self::load) of a statement that returns no rows executes it before it fails.
-    const EXECUTES_WITHOUT_ROWS: bool = false;
 
     /// Sends several statements in one message.
     fn batch(&mut self, sql: &str) -> impl Future<Output = QueryResult<()>> + Send;

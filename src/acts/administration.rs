@@ -21,7 +21,7 @@ use crate::{Error, ListOptions, Semaphore, SemaphoreInfo, SequenceInfo, SlotInfo
 
 pub(crate) async fn migrate(engine: &mut dyn Engine) -> Result<Vec<String>, Error> {
     outside(engine, "migrate", "MySQL and MariaDB would commit it")?;
-    engine.migrate().await
+    run_pending(engine, None).await
 }
 
 pub(crate) async fn run_migrations(
@@ -31,7 +31,19 @@ pub(crate) async fn run_migrations(
     let reason =
         "a migration may have to run outside of one, and MySQL and MariaDB would commit it";
     outside(engine, "run_migrations", reason)?;
-    engine.run_migrations(application).await
+    run_pending(engine, Some(application)).await
+}
+
+/// Looks once more at tables that are different: another session may have run migrations between the looks at the tables and
+/// at the versions that are recorded.
+async fn run_pending(
+    engine: &mut dyn Engine,
+    application: Option<&[SqlMigration]>,
+) -> Result<Vec<String>, Error> {
+    match engine.migrate(application).await {
+        Err(Error::DifferentTables { .. }) => engine.migrate(application).await,
+        ran => ran,
+    }
 }
 
 pub(crate) async fn force_release_all(engine: &mut dyn Engine, name: &str) -> Result<usize, Error> {

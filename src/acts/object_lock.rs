@@ -12,8 +12,9 @@ use crate::acts::failures;
 use crate::acts::transaction::{self, TransactionFailure, begin_savepoint, outside};
 use crate::acts::waiting::answer_in_time;
 use crate::engine::ending::roll_back;
+use crate::engine::tables::{OBJECTS, protected};
 use crate::engine::{Engine, HasEngine};
-use crate::link::depth::{LockedObjects, depth};
+use crate::link::depth::{add_locked, depth, locked_mode};
 use crate::rt::LATEST_ANSWER;
 use crate::values::lock_request::{LockOutcome, Request};
 
@@ -106,7 +107,7 @@ pub(crate) async fn begin(
         if let Some(chosen) = failures::of_locks(engine, request).await {
             return chosen;
         }
-        return engine.begin_with_locks(request).await;
+        return begin_outermost(engine, request).await;
     }
     begin_savepoint(engine).await?;
     let outcome = lock_in_transaction(engine, request).await;
@@ -116,12 +117,41 @@ pub(crate) async fn begin(
     outcome
 }
 
+/// How often a request creates the rows of its shared locks, which may be purged again before they are locked. More often
+/// only if the database hides them.
+const MAX_CREATIONS: u32 = 100;
+
+/// Begins a transaction and acquires the locks in it or leaves none open.
+pub(crate) async fn begin_outermost(
+    engine: &mut dyn Engine,
+    request: &Request,
+) -> Result<LockOutcome, Error> {
+    for _ in 0..MAX_CREATIONS {
+        if let Some(outcome) = engine.begin_with_locks(request, false).await? {
+            return Ok(outcome);
+        }
+        // Each in a transaction of its own: a row that is not committed excludes other readers.
+        for id in request.shared.iter() {
+            let row = request.for_shared(id);
+            let created = engine.begin_with_locks(&row, true).await?;
+            if created == Some(LockOutcome::Unavailable) {
+                return Ok(LockOutcome::Unavailable);
+            }
+            if let Err(error) = engine.commit().await {
+                roll_back(engine).await;
+                return Err(error);
+            }
+        }
+    }
+    Err(protected(OBJECTS))
+}
+
 async fn lock_in_transaction(
     engine: &mut dyn Engine,
     request: &Request,
 ) -> Result<LockOutcome, Error> {
     for id in request.exclusive() {
-        if LockedObjects::mode(engine.status(), id) == Some(true) {
+        if locked_mode(engine.status(), id) == Some(true) {
             return Err(Error::LockUpgrade {
                 resource: request.resource(),
                 id: id.to_string(),
@@ -130,14 +160,14 @@ async fn lock_in_transaction(
     }
     // PostgreSQL up to 16 refuses a shared lock to the holder of the exclusive one while another session waits.
     let status = &*engine.status();
-    let request = &request.with_exclusive(|id| LockedObjects::mode(status, id) == Some(false));
+    let request = &request.with_exclusive(|id| locked_mode(status, id) == Some(false));
     #[cfg(feature = "testing")]
     if let Some(chosen) = failures::of_locks(engine, request).await {
         return chosen;
     }
     let outcome = engine.lock_in_transaction(request).await?;
     if outcome.is_acquired() {
-        LockedObjects::add(engine.status(), request.modes());
+        add_locked(engine.status(), request.modes());
     }
     Ok(outcome)
 }

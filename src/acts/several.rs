@@ -16,6 +16,7 @@ use crate::engine::Engine;
 use crate::engine::ending::roll_back;
 use crate::engine::slots::{RegisteredPermits, ReleaseKind};
 use crate::error::limits::{MAX_PERMITS, MAX_PERMITS_AT_ONCE};
+use crate::link::depth;
 use crate::rt::{self, backoff, caught};
 use crate::values::lease::{self, RenewalRequest};
 use crate::{Error, IsolationLevel, LeaseOptions, ObjectId, Semaphore, Slot, Wait};
@@ -330,7 +331,7 @@ impl<'a> Several<'a> {
             return Ok(false);
         }
         // As in the transaction's closure later: Galera pins in no other.
-        let mark = engine.mark_isolation(Some(IsolationLevel::ReadCommitted));
+        let mark = depth::mark_started(engine.status(), Some(IsolationLevel::ReadCommitted));
         let held = hold(engine, rows).await;
         drop(mark);
         if !matches!(held, Ok(true)) {

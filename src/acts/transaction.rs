@@ -8,7 +8,8 @@ use crate::acts::closures::{RepeatedWork, Work};
 use crate::engine::ending::{aborted, commit_error, roll_back, roll_back_from};
 use crate::engine::{Engine, HasEngine};
 use crate::link::depth::{
-    LockedObjects, RunningClosure, StartedMark, counted, depth, ended_in_closure, mark_broken,
+    RunningClosure, StartedMark, add_locked, counted, depth, ended_in_closure, mark_broken,
+    mark_running, mark_started,
 };
 use crate::rt::caught;
 use crate::values::lock_request::Request;
@@ -117,7 +118,6 @@ impl<E: From<Error>> TransactionFailure<E> {
 struct OpenTransaction {
     inside: u32,
     _mark: Option<StartedMark>,
-    _locked: Option<LockedObjects>,
     _closure: RunningClosure,
 }
 
@@ -136,15 +136,14 @@ impl OpenTransaction {
             return Err(aborted(reason, None));
         }
         let is_outermost = inside == 1;
-        let locked = is_outermost.then(|| LockedObjects::enter(engine.status()));
+        let mark = is_outermost.then(|| mark_started(engine.status(), level));
         if is_outermost && let Some(locks) = locks {
-            LockedObjects::add(engine.status(), locks.modes());
+            add_locked(engine.status(), locks.modes());
         }
         Ok(Self {
             inside,
-            _mark: is_outermost.then(|| engine.mark_isolation(level)).flatten(),
-            _locked: locked,
-            _closure: RunningClosure::enter(engine.status(), inside),
+            _mark: mark,
+            _closure: mark_running(engine.status(), inside),
         })
     }
 

@@ -14,6 +14,7 @@ pub use crate::acts::failures::{Failure, Failures};
 
 use crate::acts::cancel_guard::{CancelGuard, unless_dropped};
 use crate::acts::failures::Of;
+use crate::acts::object_lock::begin_outermost;
 use crate::acts::slot_attempts::{NO_WAIT, acquire};
 use crate::acts::transaction::{assert_open_if_in_transaction, outside};
 use crate::acts::{slot, slot_queue};
@@ -141,7 +142,7 @@ async fn lock<C: AsEngine<ASYNC>, const ASYNC: bool>(
     let request = Request::new(request.or_wait(Wait::No))?;
     let mut engine = C::Engine::engine(conn.as_engine())?;
     outside(&mut *engine, "hold_object_lock", OWN_TRANSACTION)?;
-    let begun = unless_dropped!(&mut *engine, |engine| engine.begin_with_locks(&request));
+    let begun = unless_dropped!(&mut *engine, |engine| begin_outermost(engine, &request));
     drop(engine);
     if !begun?.is_acquired() {
         return Err(request.unavailable());

@@ -31,7 +31,7 @@ pub trait Dialect: Backend + HasSqlType<Name> {
     const MIGRATIONS: EmbeddedMigrations;
 
     /// The columns and functions that the migrations create, in the words of the engine's catalog. Later versions may add some.
-    const PARTS: &'static [&'static str];
+    fn parts() -> &'static [String];
 
     /// Begins the transaction of a migration of the application. Fails if the session no longer has the lock of the migrations.
     fn begin_migration(
@@ -64,17 +64,11 @@ pub trait Dialect: Backend + HasSqlType<Name> {
     }
 }
 
-/// Defines an expression that the DSL accepts in any query: it declares no columns.
+/// Defines an expression of fixed text that the DSL accepts in any query: it declares no columns.
 macro_rules! expression {
-    (
-        $(#[$doc:meta])*
-        $name:ident $(($field:ident))? -> $sql_type:ty, |$self:ident, $out:ident| $walk:block
-    ) => {
-        $(#[$doc])*
+    ($name:ident -> $sql_type:ty, $($text:expr),+) => {
         #[derive(Clone, Copy, Debug, diesel::query_builder::QueryId)]
-        pub(crate) struct $name {
-            $(pub(crate) $field: i64,)?
-        }
+        pub(crate) struct $name;
 
         impl diesel::expression::Expression for $name {
             type SqlType = $sql_type;
@@ -87,16 +81,12 @@ macro_rules! expression {
             type IsAggregate = diesel::expression::is_aggregate::Never;
         }
 
-        impl<DB> diesel::query_builder::QueryFragment<DB> for $name
-        where
-            DB: crate::engine::dialect::Dialect,
-            i64: diesel::serialize::ToSql<diesel::sql_types::BigInt, DB>,
-        {
+        impl<DB: crate::engine::dialect::Dialect> diesel::query_builder::QueryFragment<DB> for $name {
             fn walk_ast<'b>(
-                &'b $self,
-                mut $out: diesel::query_builder::AstPass<'_, 'b, DB>,
+                &'b self,
+                mut out: diesel::query_builder::AstPass<'_, 'b, DB>,
             ) -> diesel::QueryResult<()> {
-                $walk
+                $(out.push_sql($text);)+
                 Ok(())
             }
         }
@@ -104,23 +94,5 @@ macro_rules! expression {
 }
 pub(crate) use expression;
 
-expression! {
-    DbNow -> BigInt, |self, out| {
-        out.push_sql(DB::NOW);
-    }
-}
-
-expression! {
-    DbNowMinus(micros) -> BigInt, |self, out| {
-        out.push_sql(DB::NOW);
-        out.push_sql(" - ");
-        out.push_bind_param::<BigInt, _>(&self.micros)?;
-    }
-}
-
-expression! {
-    LeaseRemaining -> BigInt, |self, out| {
-        out.push_sql("expires_us - ");
-        out.push_sql(DB::NOW);
-    }
-}
+expression!(DbNow -> BigInt, DB::NOW);
+expression!(LeaseRemaining -> BigInt, "expires_us - ", DB::NOW);

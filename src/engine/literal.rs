@@ -26,10 +26,6 @@ fn digits(bytes: &[u8], before_each: &str) -> String {
     digits
 }
 
-pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
-    digits(bytes, "")
-}
-
 /// ASCII is the same in every server encoding; other texts are converted from UTF-8.
 pub(crate) fn push_for_postgres(sql: &mut String, text: &str) {
     let _ = if is_plain(text) {
@@ -38,7 +34,7 @@ pub(crate) fn push_for_postgres(sql: &mut String, text: &str) {
         write!(sql, "E'{}'", digits(text.as_bytes(), "\\x"))
     } else {
         // Without a backslash, which `standard_conforming_strings = off` would take for an escape.
-        let digits = hexadecimal(text.as_bytes());
+        let digits = digits(text.as_bytes(), "");
         write!(sql, "convert_from(decode('{digits}', 'hex'), 'UTF8')")
     };
 }
@@ -75,7 +71,7 @@ pub(crate) fn push_for_mysql(sql: &mut String, text: &str) {
     let _ = if is_plain(text) {
         write!(sql, "_binary'{text}'")
     } else {
-        write!(sql, "x'{}'", hexadecimal(text.as_bytes()))
+        write!(sql, "x'{}'", digits(text.as_bytes(), ""))
     };
 }
 

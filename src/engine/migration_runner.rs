@@ -69,17 +69,6 @@ pub(crate) fn not_privileged(privilege: RequiredPrivilege, error: Error) -> Erro
 
 type Versions = SqlLiteral<Text>;
 
-/// The versions in the table. With a limit in place of MySQL's `sql_select_limit`.
-async fn versions<DB>(conn: &mut impl Link<Db = DB>, table: &str) -> QueryResult<Vec<String>>
-where
-    DB: Dialect + QueryMetadata<Text>,
-    Versions: QueryFragment<DB>,
-    String: FromSqlRow<Text, DB>,
-{
-    let versions: Versions = sql(&format!("SELECT version FROM {table} LIMIT 1000000"));
-    conn.load(versions).await
-}
-
 pub(crate) struct Plan {
     /// In the order of their versions.
     pub(crate) pending: Vec<SqlMigration>,
@@ -87,44 +76,6 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Compares the parts of the tables that exist with those of this version, and with the versions that are recorded. The
-    /// engines repeat this after [`Error::DifferentTables`]: another session may have run migrations between the two looks.
-    /// Without `records`, because Diesel's table does not exist or the user may not read it, only the parts count.
-    pub(crate) async fn new<DB>(
-        conn: &mut impl Link<Db = DB>,
-        parts: &[String],
-        records: Records,
-    ) -> Result<Self, Error>
-    where
-        DB: Dialect + QueryMetadata<Text>,
-        Versions: QueryFragment<DB>,
-        String: FromSqlRow<Text, DB>,
-    {
-        let lacks = |part: &&str| !parts.iter().any(|found| found == part);
-        let missing = DB::PARTS.iter().copied().find(lacks);
-        let all = sql_of::<DB>(DB::MIGRATIONS)?;
-        let pending: Vec<_> = match records {
-            Records::Readable => {
-                let recorded = versions(conn, RECORDS).await;
-                let recorded = recorded.map_err(|error| Error::Migration(Box::new(error)))?;
-                let lacks = |migration: &SqlMigration| !recorded.contains(&migration.version);
-                let pending: Vec<_> = all.into_iter().filter(lacks).collect();
-                match missing {
-                    Some(missing) if pending.is_empty() => {
-                        return Err(Error::DifferentTables { missing });
-                    }
-                    _ => pending,
-                }
-            }
-            Records::Missing | Records::Hidden if missing.is_none() => Vec::new(),
-            Records::Missing | Records::Hidden => all,
-        };
-        Ok(Self {
-            pending,
-            records_exist: records != Records::Missing,
-        })
-    }
-
     pub(crate) async fn create_records<DB: Dialect>(
         &self,
         conn: &mut impl Link<Db = DB>,
@@ -257,7 +208,7 @@ pub(crate) fn files<DB: Dialect>() -> Vec<(PathBuf, String)> {
     files
 }
 
-/// Runs the application's migrations on a connection.
+/// Runs migrations on a connection.
 pub(crate) struct Runner<'c, L>(pub(crate) &'c mut L);
 
 impl<DB, L> Runner<'_, L>
@@ -268,13 +219,46 @@ where
     String: FromSqlRow<Text, DB>,
     Change: QueryFragment<DB>,
 {
+    /// The versions in the table. With a limit in place of MySQL's `sql_select_limit`.
+    async fn versions(&mut self, table: &str) -> QueryResult<Vec<String>> {
+        let versions: Versions = sql(&format!("SELECT version FROM {table} LIMIT 1000000"));
+        self.0.load(versions).await
+    }
+
+    /// Compares the parts of the tables that exist with those of this version, and with the versions that are recorded. Without
+    /// `records`, because Diesel's table does not exist or the user may not read it, only the parts count.
+    pub(crate) async fn plan(&mut self, parts: &[String], records: Records) -> Result<Plan, Error> {
+        let missing = DB::parts().iter().find(|part| !parts.contains(part));
+        let all = sql_of::<DB>(DB::MIGRATIONS)?;
+        let pending: Vec<_> = match records {
+            Records::Readable => {
+                let recorded = self.versions(RECORDS).await;
+                let recorded = recorded.map_err(|error| Error::Migration(Box::new(error)))?;
+                let lacks = |migration: &SqlMigration| !recorded.contains(&migration.version);
+                let pending: Vec<_> = all.into_iter().filter(lacks).collect();
+                match missing {
+                    Some(missing) if pending.is_empty() => {
+                        return Err(Error::DifferentTables { missing });
+                    }
+                    _ => pending,
+                }
+            }
+            Records::Missing | Records::Hidden if missing.is_none() => Vec::new(),
+            Records::Missing | Records::Hidden => all,
+        };
+        Ok(Plan {
+            pending,
+            records_exist: records != Records::Missing,
+        })
+    }
+
     /// Runs those that are not recorded. No session does the same: by a lock of the session, or else of [`Dialect::lock_migration`].
     pub(crate) async fn run_all(&mut self, all: &[SqlMigration]) -> Result<Vec<String>, Error> {
-        let mut known = versions(self.0, RECORDS).await;
+        let mut known = self.versions(RECORDS).await;
         if known.is_err() {
             // `migrate` may have found its records in another schema.
             run_part(self.0, RECORDS, CREATE_MIGRATIONS_TABLE).await?;
-            known = versions(self.0, RECORDS).await;
+            known = self.versions(RECORDS).await;
         }
         let known = known?;
         let mut ran = Vec::new();
@@ -331,13 +315,13 @@ where
     /// recorded.
     async fn begin(&mut self, migration: &SqlMigration) -> Result<Option<bool>, Error> {
         let version = &migration.version;
-        let recorded = versions(self.0, RECORDS).await?;
+        let recorded = self.versions(RECORDS).await?;
         if recorded.contains(version) {
             return Ok(None);
         }
         let mut before = false;
         if migration.may_leave_part::<DB>() {
-            let begun = versions(self.0, BEGUN).await?;
+            let begun = self.versions(BEGUN).await?;
             // Left by processes that ended after they had recorded their migration. No statement compares the two tables: their
             // collations may differ.
             for ended in begun.iter().filter(|begun| recorded.contains(begun)) {

@@ -28,14 +28,13 @@ use crate::engine::sequence_queries::{DrawRequest, SequenceRow, list_sequences};
 use crate::engine::tables::{diesel_locks_sequences, in_range};
 use crate::engine::{Engine, ending, has_engine};
 use crate::error::classify::{ErrorClass, classify};
-use crate::link::depth::{self, StartedMark};
-use crate::link::{self, Link};
+use crate::link::{self, Link, depth};
 use crate::rt::caught;
 use crate::values::held_object_lock::HeldObjectLock;
 use crate::values::list_options::ListRequest;
 use crate::values::lock_request::{LockOutcome, Request};
 use crate::values::retry_policy::RetryReason;
-use crate::{Error, IsolationLevel, Sequence, TransactionOptions};
+use crate::{Error, Sequence, TransactionOptions};
 
 const PURGE_BATCH: u16 = 500;
 
@@ -86,10 +85,6 @@ impl<C: Link<Db = Mysql>> Engine for MysqlEngine<'_, C> {
         self.0.reset_statement_cache();
     }
 
-    fn mark_isolation(&mut self, level: Option<IsolationLevel>) -> Option<StartedMark> {
-        Some(depth::mark_started(&*self.0, level))
-    }
-
     async fn commit(&mut self) -> Result<(), Error> {
         let committed = caught(self.0.batch(&sql::COMMIT)).await;
         depth::break_if_panicked(self.0.status(), committed).map_err(ending::commit_error)?;
@@ -136,7 +131,7 @@ impl<C: Link<Db = Mysql>> Engine for MysqlEngine<'_, C> {
         if depth::is_aborted(self.0.status()) {
             return Err(ending::ended(None));
         }
-        if !C::KNOWS_SERVER_STATE {
+        if !C::IS_OF_DIESEL {
             self.assert_in_transaction(None).await?;
         }
         Ok(())
@@ -151,16 +146,25 @@ impl<C: Link<Db = Mysql>> Engine for MysqlEngine<'_, C> {
         }
     }
 
-    async fn migrate(&mut self) -> Result<Vec<String>, Error> {
-        self.run_own_migrations().await
+    async fn migrate(
+        &mut self,
+        application: Option<&[SqlMigration]>,
+    ) -> Result<Vec<String>, Error> {
+        self.run_migrations(application).await
     }
 
-    async fn run_migrations(&mut self, application: &[SqlMigration]) -> Result<Vec<String>, Error> {
-        self.run_all_migrations(application).await
-    }
-
-    async fn begin_with_locks(&mut self, request: &Request) -> Result<LockOutcome, Error> {
-        unless_galera!(self, begin_on_server, begin_on_galera, request)
+    async fn begin_with_locks(
+        &mut self,
+        request: &Request,
+        creates_shared: bool,
+    ) -> Result<Option<LockOutcome>, Error> {
+        unless_galera!(
+            self,
+            begin_on_server,
+            begin_on_galera,
+            request,
+            creates_shared
+        )
     }
 
     async fn lock_in_transaction(&mut self, request: &Request) -> Result<LockOutcome, Error> {

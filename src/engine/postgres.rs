@@ -25,8 +25,7 @@ use crate::engine::sequence_queries::{
     DrawRequest, SequenceRow, Upsert, assert_exhausted, last_drawn, list_sequences,
 };
 use crate::engine::tables::{
-    MAX_CREATIONS, Named, OBJECTS, SEQUENCES, WANTED_US, diesel_locks_sequences as sequences,
-    in_range, protected,
+    Named, OBJECTS, SEQUENCES, WANTED_US, diesel_locks_sequences as sequences, in_range, protected,
 };
 use crate::engine::{Engine, ending, has_engine};
 use crate::error::classify::{ErrorClass, classify};
@@ -72,7 +71,7 @@ impl<C: Link<Db = Pg>> Engine for PostgresEngine<'_, C> {
     }
 
     async fn assert_open(&mut self) -> Result<(), Error> {
-        if C::KNOWS_SERVER_STATE {
+        if C::IS_OF_DIESEL {
             return Ok(());
         }
         let outcome = self.0.batch(sql::ASSERT_OPEN).await;
@@ -99,7 +98,7 @@ impl<C: Link<Db = Pg>> Engine for PostgresEngine<'_, C> {
         let not_ours = match classify(&error) {
             ErrorClass::TransactionAborted => is_open_after_error(conn).await,
             ErrorClass::Other if sql::names_mark(&error.to_string()) => {
-                !C::KNOWS_SERVER_STATE || is_open_after_error(conn).await
+                !C::IS_OF_DIESEL || is_open_after_error(conn).await
             }
             _ => false,
         };
@@ -127,7 +126,7 @@ impl<C: Link<Db = Pg>> Engine for PostgresEngine<'_, C> {
         }
         // An aborted transaction runs no statement that could check it. Only libpq tells Diesel whether the server has a
         // transaction: other clients take the closure's for open after its COMMIT, and for aborted after the next error.
-        let mut started = C::KNOWS_SERVER_STATE && depth::is_aborted(conn.status());
+        let mut started = C::IS_OF_DIESEL && depth::is_aborted(conn.status());
         if !started {
             match conn.batch(&sql::ROLLBACK).await {
                 Ok(()) => return Ok(true),
@@ -149,31 +148,33 @@ impl<C: Link<Db = Pg>> Engine for PostgresEngine<'_, C> {
         }
     }
 
-    async fn migrate(&mut self) -> Result<Vec<String>, Error> {
-        migrations::migrate(self.0).await
-    }
-
-    async fn run_migrations(&mut self, application: &[SqlMigration]) -> Result<Vec<String>, Error> {
-        migrations::run_all(self.0, application).await
+    async fn migrate(
+        &mut self,
+        application: Option<&[SqlMigration]>,
+    ) -> Result<Vec<String>, Error> {
+        match application {
+            None => migrations::migrate(self.0).await,
+            Some(application) => migrations::run_all(self.0, application).await,
+        }
     }
 
     /// Sends BEGIN and the locks in one message, whose result can't be read: a request that does not wait takes a second one.
-    async fn begin_with_locks(&mut self, request: &Request) -> Result<LockOutcome, Error> {
-        for _ in 0..MAX_CREATIONS {
-            if let Some(outcome) = begin_with_locks(self.0, request, false).await? {
-                return Ok(outcome);
-            }
-            // Each in a transaction of its own: a row that is not committed excludes other readers.
-            for id in request.shared.iter() {
-                let row = request.for_shared(id);
-                let created = begin_with_locks(self.0, &row, true).await?;
-                if created == Some(LockOutcome::Unavailable) {
-                    return Ok(LockOutcome::Unavailable);
-                }
-                link::end(self.0, QueryResult::Ok(())).await?;
-            }
+    async fn begin_with_locks(
+        &mut self,
+        request: &Request,
+        creates_shared: bool,
+    ) -> Result<Option<LockOutcome>, Error> {
+        let begun = if request.wait == Wait::No {
+            begin_and_try(self.0, request, creates_shared).await
+        } else {
+            let acquired = begin_and_acquire(self.0, request, creates_shared).await;
+            acquired.map(|()| LockOutcome::Acquired)
+        };
+        match begun {
+            Ok(outcome) => Ok(Some(outcome)),
+            Err(error) if error.to_string().contains(sql::NO_SHARED_ROW) => Ok(None),
+            Err(error) => Err(map_error(request, error)),
         }
-        Err(protected(OBJECTS))
     }
 
     async fn want_exclusive(&mut self, request: &Request) -> Result<(), Error> {
@@ -255,35 +256,15 @@ impl<C: Link<Db = Pg>> Engine for PostgresEngine<'_, C> {
     }
 }
 
-/// Begins a transaction with the locks, or leaves none open. Returns `None` if the row of a shared lock is missing, unless this
-/// transaction is for it.
-async fn begin_with_locks(
-    conn: &mut impl Link<Db = Pg>,
-    request: &Request,
-    creates_rows: bool,
-) -> Result<Option<LockOutcome>, Error> {
-    let begun = if request.wait == Wait::No {
-        begin_and_try(conn, request, creates_rows).await
-    } else {
-        let acquired = begin_and_acquire(conn, request, creates_rows).await;
-        acquired.map(|()| LockOutcome::Acquired)
-    };
-    match begun {
-        Ok(outcome) => Ok(Some(outcome)),
-        Err(error) if has_no_shared_row(&error) => Ok(None),
-        Err(error) => Err(map_error(request, error)),
-    }
-}
-
 /// Begins a transaction and waits for the locks. Restarts it after a deadlock: it has not run the closure yet.
 async fn begin_and_acquire(
     conn: &mut impl Link<Db = Pg>,
     request: &Request,
-    creates_rows: bool,
+    creates_shared: bool,
 ) -> QueryResult<()> {
     loop {
         let time_is_up = request.is_expired();
-        match begin(conn, &sql::begin_and_acquire(request, creates_rows)).await {
+        match begin(conn, &sql::begin_and_acquire(request, creates_shared)).await {
             Err(error) if classify(&error) == ErrorClass::Deadlock => {}
             Err(error) if is_wait_timeout(request, &error) && !time_is_up => {}
             begun => return begun,
@@ -295,10 +276,10 @@ async fn begin_and_acquire(
 async fn begin_and_try(
     conn: &mut impl Link<Db = Pg>,
     request: &Request,
-    creates_rows: bool,
+    creates_shared: bool,
 ) -> QueryResult<LockOutcome> {
     loop {
-        let acquire = sql::try_acquire(request, !creates_rows);
+        let acquire = sql::try_acquire(request, !creates_shared);
         let started = caught(conn.begin_and_load(&sql::begin_for(request), &acquire)).await;
         let answers = begun(conn, started).await;
         let is_begun = answers.is_ok();
@@ -312,10 +293,6 @@ async fn begin_and_try(
             tried => return tried,
         }
     }
-}
-
-fn has_no_shared_row(error: &diesel::result::Error) -> bool {
-    error.to_string().contains(sql::NO_SHARED_ROW)
 }
 
 async fn begin(conn: &mut impl Link<Db = Pg>, batch: &str) -> QueryResult<()> {
@@ -343,7 +320,7 @@ async fn begun<T>(
 }
 
 async fn is_open_after_error<C: Link<Db = Pg>>(conn: &mut C) -> bool {
-    if C::KNOWS_SERVER_STATE {
+    if C::IS_OF_DIESEL {
         return depth::counted(conn.status()).is_ok_and(|depth| depth > 0);
     }
     let probe = conn.batch("SELECT 1").await;

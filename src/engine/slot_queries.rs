@@ -1,14 +1,12 @@
 //! Statements for slots and fences that several engines send.
 
 use std::ops::RangeInclusive;
-#[cfg(feature = "testing")]
-use std::ops::Sub;
 
 use diesel::dsl::{
-    Nullable, auto_type, case_when, count, delete as delete_from, insert_into,
-    insert_or_ignore_into, max, replace_into, select, update,
+    auto_type, case_when, count, delete as delete_from, insert_into, insert_or_ignore_into, max,
+    replace_into, select, update,
 };
-use diesel::helper_types;
+use diesel::helper_types::max;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::serialize::ToSql;
@@ -17,7 +15,7 @@ use diesel::sql_types::{BigInt, Binary, Integer, Text};
 use uuid::Uuid;
 
 use crate::Slot;
-use crate::engine::dialect::{DbNow, DbNowMinus, Dialect, LeaseRemaining};
+use crate::engine::dialect::{DbNow, Dialect, LeaseRemaining};
 use crate::engine::slots::{Change, Expiry, Grant, LeaseRequest, ReleaseKind};
 use crate::engine::tables::{
     Name, Named, diesel_locks_fences as fences, diesel_locks_semaphores as semaphores,
@@ -30,12 +28,11 @@ pub(crate) const FENCE_ROW_ID: i32 = 1;
 
 #[auto_type]
 pub(crate) fn new_slot<'a>(name: Named<'a>, number: i32, fence: i64) -> _ {
-    let now: DbNow = DbNow {};
     (
         slots::name.eq(name),
         slots::number.eq(number),
         slots::fence.eq(fence),
-        slots::acquired_us.eq(now),
+        slots::acquired_us.eq(DbNow),
         slots::expires_us.eq(0_i64),
         slots::hold_until_us.eq(0_i64),
     )
@@ -51,21 +48,18 @@ pub(crate) fn insert_slots<'a>(name: Named<'a>, numbers: RangeInclusive<i32>, fe
 
 #[auto_type]
 pub(crate) fn held_slots<'a>(name: Named<'a>) -> _ {
-    let left: LeaseRemaining = LeaseRemaining {};
-    let now: DbNow = DbNow {};
     slots::table
         .filter(slots::name.eq(name))
-        .filter(slots::expires_us.gt(now))
+        .filter(slots::expires_us.gt(DbNow))
         .order(slots::number)
-        .select((slots::number, slots::fence, left))
+        .select((slots::number, slots::fence, LeaseRemaining))
 }
 
 #[auto_type]
 pub(crate) fn free<'a>(name: Named<'a>) -> _ {
-    let now: DbNow = DbNow {};
     slots::table
         .filter(slots::name.eq(name))
-        .filter(slots::expires_us.le(now))
+        .filter(slots::expires_us.le(DbNow))
         .select(slots::number)
 }
 
@@ -73,21 +67,19 @@ pub(crate) fn free<'a>(name: Named<'a>) -> _ {
 /// exceed: on MySQL a SELECT without one has that of the session (`sql_select_limit`).
 #[auto_type]
 pub(crate) fn held_numbers<'a>(name: Named<'a>) -> _ {
-    let now: DbNow = DbNow {};
     slots::table
         .filter(slots::name.eq(name))
-        .filter(slots::expires_us.gt(now).or(slots::token.is_not_null()))
+        .filter(slots::expires_us.gt(DbNow).or(slots::token.is_not_null()))
         .order(slots::number)
         .limit(1_000_000_i64)
-        .select((slots::number, slots::expires_us.gt(now)))
+        .select((slots::number, slots::expires_us.gt(DbNow)))
 }
 
 /// Releases a slot whatever its token.
 #[auto_type]
 pub(crate) fn force_release<'a>(name: Named<'a>, number: i32) -> _ {
-    let slot: by_key<'a> = by_key(name, number);
     let no_token: Option<&'static [u8]> = None;
-    update(slot).set((
+    update(slots::table.find((name, number))).set((
         slots::token.eq(no_token),
         slots::expires_us.eq(0_i64),
         slots::hold_until_us.eq(0_i64),
@@ -107,27 +99,16 @@ pub(crate) fn clear_token<'a>(name: Named<'a>, number: i32) -> _ {
 #[auto_type]
 #[cfg(feature = "testing")]
 pub(crate) fn expire<'a>(name: Named<'a>, by_us: i64) -> _ {
-    let now: DbNow = DbNow {};
-    let acquired: <slots::acquired_us as Sub<i64>>::Output = slots::acquired_us - by_us;
-    let expires: <slots::expires_us as Sub<i64>>::Output = slots::expires_us - by_us;
-    let hold_until: <slots::hold_until_us as Sub<i64>>::Output = slots::hold_until_us - by_us;
     update(
         slots::table
             .filter(slots::name.eq(name))
-            .filter(slots::expires_us.gt(now)),
+            .filter(slots::expires_us.gt(DbNow)),
     )
     .set((
-        slots::acquired_us.eq(acquired),
-        slots::expires_us.eq(expires),
-        slots::hold_until_us.eq(hold_until),
+        slots::acquired_us.eq(slots::acquired_us - by_us),
+        slots::expires_us.eq(slots::expires_us - by_us),
+        slots::hold_until_us.eq(slots::hold_until_us - by_us),
     ))
-}
-
-#[auto_type]
-pub(crate) fn by_key<'a>(name: Named<'a>, number: i32) -> _ {
-    slots::table
-        .filter(slots::name.eq(name))
-        .filter(slots::number.eq(number))
 }
 
 #[auto_type]
@@ -146,14 +127,12 @@ pub(crate) fn count_slots<'a>(name: Named<'a>) -> _ {
 
 #[auto_type]
 pub(crate) fn now() -> _ {
-    let now: DbNow = DbNow {};
-    select(now)
+    select(DbNow)
 }
 
 #[auto_type]
 pub(crate) fn last_fence() -> _ {
-    let last: helper_types::max<slots::fence> = max(slots::fence);
-    slots::table.select(last)
+    slots::table.select(max(slots::fence))
 }
 
 #[auto_type]
@@ -209,16 +188,15 @@ pub(crate) fn with_slots() -> _ {
 /// semaphore is retained with any number of permits: one that is paused has a row.
 #[auto_type]
 pub(crate) fn last_retained<'a>(name: Named<'a>, age_us: i64) -> _ {
-    let now: DbNow = DbNow {};
-    let ago: DbNowMinus = DbNowMinus { micros: age_us };
+    let oldest_us: i64 = -age_us;
     let permits = semaphores::permits.nullable();
     slots::table
         .left_join(semaphores::table.on(semaphores::name.eq(slots::name)))
         .filter(slots::name.eq(name))
         .filter(
             slots::expires_us
-                .gt(now)
-                .or(slots::acquired_us.gt(ago))
+                .gt(DbNow)
+                .or((slots::acquired_us - DbNow).gt(oldest_us))
                 .or(slots::number.nullable().le(permits))
                 .or(slots::number.eq(1_i32).and(permits.is_not_null())),
         )
@@ -239,18 +217,14 @@ pub(crate) fn delete_above<'a>(name: Named<'a>, number: i32) -> _ {
 
 #[auto_type]
 pub(crate) fn list_semaphores(limit: i64) -> _ {
-    let now: DbNow = DbNow {};
-    let permits: helper_types::max<Nullable<semaphores::permits>> =
-        max(semaphores::permits.nullable());
-    let last: helper_types::max<slots::number> = max(slots::number);
     slots::table
         .left_join(semaphores::table.on(semaphores::name.eq(slots::name)))
         .group_by(slots::name)
         .select((
             slots::name,
-            permits,
-            last,
-            count(case_when(slots::expires_us.gt(now), slots::number)),
+            max(semaphores::permits.nullable()),
+            max(slots::number),
+            count(case_when(slots::expires_us.gt(DbNow), slots::number)),
         ))
         .order(slots::name)
         .limit(limit)
@@ -258,10 +232,8 @@ pub(crate) fn list_semaphores(limit: i64) -> _ {
 
 #[auto_type]
 pub(crate) fn list_held(limit: i64) -> _ {
-    let left: LeaseRemaining = LeaseRemaining {};
-    let now: DbNow = DbNow {};
     slots::table
-        .filter(slots::expires_us.gt(now))
+        .filter(slots::expires_us.gt(DbNow))
         .order((slots::name, slots::number))
         .select((
             slots::name,
@@ -272,7 +244,7 @@ pub(crate) fn list_held(limit: i64) -> _ {
                 slots::fence,
                 slots::acquired_us,
                 slots::expires_us,
-                left,
+                LeaseRemaining,
                 slots::release_requested_us,
                 slots::data,
             ),
@@ -384,18 +356,8 @@ pub(crate) fn release_unused<DB: Dialect>(
 #[derive(Clone, Copy)]
 pub(crate) struct Lease<'a> {
     pub(crate) request: &'a LeaseRequest<'a>,
-    holder: Named<'a>,
+    pub(crate) holder: Named<'a>,
     pub(crate) grant: Grant,
-}
-
-impl<'a> Lease<'a> {
-    pub(crate) fn new(request: &'a LeaseRequest<'a>, grant: Grant) -> Self {
-        Self {
-            request,
-            holder: Named(request.holder),
-            grant,
-        }
-    }
 }
 
 impl<DB: Dialect> QueryFragment<DB> for Lease<'_>

@@ -201,8 +201,10 @@ pub trait SemaphoreBackend: Send {
     async fn find_candidates(&mut self, semaphore: &Semaphore) -> Result<AttemptOutcome, Error>;
 
     /// Whether another session is adding or removing slots, and may have locked them until its COMMIT. Called outside
-    /// a transaction. Returns `false` instead of waiting while another session has a table locked.
-    async fn resize_in_progress(&mut self) -> Result<bool, Error>;
+    /// a transaction. Returns `false` instead of waiting while another session has a table locked, and on SQLite.
+    async fn resize_in_progress(&mut self) -> Result<bool, Error> {
+        Ok(false)
+    }
 
     /// Creates the next batch of missing slots in one transaction.
     async fn create_batch(

@@ -3,6 +3,7 @@
 mod slots;
 mod write_lock;
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,14 +20,13 @@ use crate::engine::sequence_queries::{
     DrawRequest, SequenceRow, Upsert, assert_exhausted, last_drawn, list_sequences,
 };
 use crate::engine::tables::diesel_locks_objects::{self, dsl};
-use crate::engine::tables::{Named, diesel_locks_sequences as sequences, in_range};
+use crate::engine::tables::{Named, diesel_locks_sequences as sequences, in_range, parts};
 use crate::engine::{Engine, ending, has_engine};
 use crate::error::texts::NEWER_SQLITE;
-use crate::link::depth::{self, StartedMark};
 #[cfg(feature = "async-sqlite")]
 use crate::link::nonblocking::sqlite::Conn;
 use crate::link::raw_sql::{BusyTimeout, set_busy_timeout, statement};
-use crate::link::{self, Link};
+use crate::link::{self, Link, depth};
 use crate::rt::backoff::jittered;
 use crate::rt::{self, caught};
 use crate::values::held_object_lock::HeldObjectLock;
@@ -108,10 +108,6 @@ impl<C: Link<Db = Sqlite>> Engine for SqliteEngine<'_, C> {
         Ok(self.0.batch("PRAGMA query_only = 0").await?)
     }
 
-    fn mark_isolation(&mut self, level: Option<IsolationLevel>) -> Option<StartedMark> {
-        Some(depth::mark_started(&*self.0, level))
-    }
-
     /// Sends BEGIN, which fails if a transaction is open: SQLite has no statement that reports it.
     async fn assert_open(&mut self) -> Result<(), Error> {
         let conn = &mut *self.0;
@@ -122,7 +118,7 @@ impl<C: Link<Db = Sqlite>> Engine for SqliteEngine<'_, C> {
         // If the transaction of this crate has ended, Diesel's next savepoint has started another, which its RELEASE
         // commits. This crate's transaction holds the write lock from its start, so that a checkpoint fails in it.
         let ours_is_gone = depth::depth(conn.status())? > 1
-            && depth::started(conn).is_some()
+            && depth::started(conn.status()).is_some()
             && conn.get_result::<_, i32>(QueryOnly {}).await? == 0
             && conn.batch(CHECKPOINT).await.is_ok();
         if ours_is_gone {
@@ -165,12 +161,14 @@ impl<C: Link<Db = Sqlite>> Engine for SqliteEngine<'_, C> {
         }
     }
 
-    async fn migrate(&mut self) -> Result<Vec<String>, Error> {
-        migrate(self.0).await
-    }
-
-    async fn run_migrations(&mut self, application: &[SqlMigration]) -> Result<Vec<String>, Error> {
+    async fn migrate(
+        &mut self,
+        application: Option<&[SqlMigration]>,
+    ) -> Result<Vec<String>, Error> {
         let mut ran = migrate(self.0).await?;
+        let Some(application) = application else {
+            return Ok(ran);
+        };
         let before: i32 = self.0.get_result(BusyTimeout {}).await?;
         let longer = before.max(MIGRATION_BUSY_TIMEOUT);
         self.0.batch(&set_busy_timeout(longer)).await?;
@@ -182,7 +180,11 @@ impl<C: Link<Db = Sqlite>> Engine for SqliteEngine<'_, C> {
         Ok(ran)
     }
 
-    async fn begin_with_locks(&mut self, request: &Request) -> Result<LockOutcome, Error> {
+    async fn begin_with_locks(
+        &mut self,
+        request: &Request,
+        _: bool,
+    ) -> Result<Option<LockOutcome>, Error> {
         let outcome = acquire_write_lock(self.0, &Deadline::of(request), None).await?;
         if outcome.is_acquired()
             && let Err(error) = record_lock(self.0, request).await
@@ -190,7 +192,7 @@ impl<C: Link<Db = Sqlite>> Engine for SqliteEngine<'_, C> {
             ending::roll_back(&mut SqliteEngine(self.0)).await;
             return Err(error);
         }
-        Ok(outcome)
+        Ok(Some(outcome))
     }
 
     async fn lock_in_transaction(&mut self, request: &Request) -> Result<LockOutcome, Error> {
@@ -301,7 +303,7 @@ statement! {
 
     /// The path of the database, empty if it is in memory.
     Path {} -> Text,
-    |self| { "SELECT file FROM pragma_database_list WHERE name = 'main'" }
+    |self| { "SELECT coalesce(file, '') FROM pragma_database_list WHERE name = 'main'" }
 
     /// Lists the columns of the tables, and of Diesel's table. Raw, because the DSL has no PRAGMA.
     Parts {} -> Text,
@@ -320,27 +322,11 @@ impl Dialect for Sqlite {
 
     const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 
-    const PARTS: &'static [&'static str] = &[
-        "diesel_locks_objects.id TEXT",
-        "diesel_locks_objects.kept BOOLEAN",
-        "diesel_locks_slots.name TEXT",
-        "diesel_locks_slots.number INTEGER",
-        "diesel_locks_slots.token BLOB",
-        "diesel_locks_slots.holder TEXT",
-        "diesel_locks_slots.fence BIGINT",
-        "diesel_locks_slots.acquired_us BIGINT",
-        "diesel_locks_slots.expires_us BIGINT",
-        "diesel_locks_slots.hold_until_us BIGINT",
-        "diesel_locks_slots.release_requested_us BIGINT",
-        "diesel_locks_slots.data TEXT",
-        "diesel_locks_semaphores.name TEXT",
-        "diesel_locks_semaphores.permits INTEGER",
-        "diesel_locks_fences.id INTEGER",
-        "diesel_locks_fences.fence BIGINT",
-        "diesel_locks_sequences.name TEXT",
-        "diesel_locks_sequences.scope TEXT",
-        "diesel_locks_sequences.last BIGINT",
-    ];
+    fn parts() -> &'static [String] {
+        static PARTS: LazyLock<Vec<String>> =
+            LazyLock::new(|| parts(["TEXT", "BOOLEAN", "INTEGER", "BIGINT", "BLOB"], &[]));
+        &PARTS
+    }
 
     async fn begin_migration(conn: &mut impl Link<Db = Self>) -> Result<(), Error> {
         begin_write(conn, &Deadline::new(Wait::Forever)).await
@@ -420,13 +406,6 @@ fn is_new_enough(version: &str) -> bool {
 }
 
 async fn plan(conn: &mut impl Link<Db = Sqlite>) -> Result<Plan, Error> {
-    match plan_once(conn).await {
-        Err(Error::DifferentTables { .. }) => plan_once(conn).await,
-        plan => plan,
-    }
-}
-
-async fn plan_once(conn: &mut impl Link<Db = Sqlite>) -> Result<Plan, Error> {
     let parts: Vec<String> = conn.load(Parts {}).await?;
-    Plan::new(conn, &parts, Records::among(&parts)).await
+    Runner(conn).plan(&parts, Records::among(&parts)).await
 }

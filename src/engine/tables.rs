@@ -158,9 +158,36 @@ pub(crate) const FENCES: &str = "diesel_locks_fences";
 pub(crate) const SEMAPHORES: &str = "diesel_locks_semaphores";
 pub(crate) const SEQUENCES: &str = "diesel_locks_sequences";
 
-/// How often a request creates the rows of its shared locks, which may be purged again before they are locked. More often
-/// only if the database hides them.
-pub(crate) const MAX_CREATIONS: u32 = 100;
+/// What the migrations create: the columns that all engines have, by the names of the engine's types, and what else is of one engine.
+pub(crate) fn parts(
+    [name, boolean, integer, bigint, token]: [&str; 5],
+    others: &[&str],
+) -> Vec<String> {
+    let columns = [
+        ("objects.id", name),
+        ("objects.kept", boolean),
+        ("slots.name", name),
+        ("slots.number", integer),
+        ("slots.token", token),
+        ("slots.holder", name),
+        ("slots.fence", bigint),
+        ("slots.acquired_us", bigint),
+        ("slots.expires_us", bigint),
+        ("slots.hold_until_us", bigint),
+        ("slots.release_requested_us", bigint),
+        ("slots.data", name),
+        ("semaphores.name", name),
+        ("semaphores.permits", integer),
+        ("fences.id", integer),
+        ("fences.fence", bigint),
+        ("sequences.name", name),
+        ("sequences.scope", name),
+        ("sequences.last", bigint),
+    ];
+    let columns = columns.map(|(column, sql_type)| format!("diesel_locks_{column} {sql_type}"));
+    let others = others.iter().map(|part| (*part).to_owned());
+    columns.into_iter().chain(others).collect()
+}
 
 /// How long the mark of a session lasts that wants an exclusive lock: longer than the pause between two of its attempts.
 pub(crate) const WANTED_US: i64 = 200_000;

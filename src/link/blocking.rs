@@ -23,17 +23,15 @@ use crate::link::Link;
 use crate::link::raw_sql::{ASSERT_BEGUN, untracked};
 
 pub(crate) trait Blocking: LoadConnection + Send {
-    /// Whether it is one of Diesel, over a client library. Otherwise it is diesel-async's `AsyncConnectionWrapper`, which
-    /// waits for each statement on a runtime of its own, which no other crate can use to wait for a future.
+    /// As in `Link`. Otherwise it is diesel-async's `AsyncConnectionWrapper`, which waits for each statement on a runtime of its
+    /// own, which no other crate can use to wait for a future.
     const IS_OF_DIESEL: bool = true;
 
     /// Whether Diesel sets the status after each statement outside of a transaction, and not in one that it does not count.
     const CORRECTS_STATUS: bool = false;
 
-    // As in `Link`.
-    const KNOWS_SERVER_STATE: bool = Self::IS_OF_DIESEL;
+    /// As in `Link`.
     const TRANSACTION_CHECK: Option<&'static str> = None;
-    const EXECUTES_WITHOUT_ROWS: bool = false;
 
     fn begin_by(&mut self, sql: &str) -> QueryResult<()>;
 }
@@ -64,9 +62,7 @@ impl Blocking for diesel::SqliteConnection {
 #[cfg(feature = "_async")]
 impl<C: Link + AsyncConnection, B: BlockOn + Send> Blocking for AsyncConnectionWrapper<C, B> {
     const IS_OF_DIESEL: bool = false;
-    const KNOWS_SERVER_STATE: bool = <C as Link>::KNOWS_SERVER_STATE;
     const TRANSACTION_CHECK: Option<&'static str> = <C as Link>::TRANSACTION_CHECK;
-    const EXECUTES_WITHOUT_ROWS: bool = <C as Link>::EXECUTES_WITHOUT_ROWS;
 
     /// As `AnsiTransactionManager::begin_transaction_sql`, which this connection does not have.
     fn begin_by(&mut self, sql: &str) -> QueryResult<()> {
@@ -135,9 +131,8 @@ fn alone<C: Blocking, T>(
 impl<C: Blocking> Link for C {
     type Db = C::Backend;
 
-    const KNOWS_SERVER_STATE: bool = <C as Blocking>::KNOWS_SERVER_STATE;
+    const IS_OF_DIESEL: bool = <C as Blocking>::IS_OF_DIESEL;
     const TRANSACTION_CHECK: Option<&'static str> = <C as Blocking>::TRANSACTION_CHECK;
-    const EXECUTES_WITHOUT_ROWS: bool = <C as Blocking>::EXECUTES_WITHOUT_ROWS;
 
     async fn batch(&mut self, sql: &str) -> QueryResult<()> {
         self.batch_execute(sql)

@@ -18,7 +18,7 @@ use crate::{Error, IsolationLevel, ObjectId};
 /// method did would be committed, and the closure fails. Fails on a connection that is marked as broken.
 pub(crate) fn depth(status: &TransactionManagerStatus) -> Result<u32, Error> {
     let now = counted(status)?;
-    match RUNNING.of(status) {
+    match RUNNING.with(status, |inside| *inside) {
         Some(inside) if now < inside => Err(ended_in_closure(inside, now)),
         _ => Ok(now),
     }
@@ -29,74 +29,62 @@ pub(crate) fn counted(status: &TransactionManagerStatus) -> Result<u32, Error> {
     Ok(status.transaction_depth()?.map_or(0, NonZero::get))
 }
 
-/// The number of transactions in which the innermost closure of this crate runs, by the address of the connection's status.
+/// The number of transactions in which the innermost closure of this crate runs.
 static RUNNING: Entries<u32> = Entries::new();
 
 pub(crate) type RunningClosure = Entered<u32>;
 
-impl RunningClosure {
-    pub(crate) fn enter(status: &TransactionManagerStatus, inside: u32) -> Self {
-        RUNNING.enter(status, inside)
-    }
+pub(crate) fn mark_running(status: &TransactionManagerStatus, inside: u32) -> RunningClosure {
+    RUNNING.enter(status, inside)
 }
 
-static STARTED: Entries<StartedTransaction> = Entries::new();
+static STARTED: Entries<Started> = Entries::new();
 
-/// A transaction that this crate has started, with its isolation level if the crate has set one. It is remembered by the address
-/// of its connection, because a closure that acquires another lock needs it: MySQL shows the isolation level of the session, but
-/// not that of a transaction, and SQLite does not show how a transaction was started.
+/// A transaction that this crate has started. A closure that acquires another lock needs what is remembered of it.
+pub(crate) struct Started {
+    level: StartedTransaction,
+    /// The objects that it has locked, and whether shared at first.
+    locked: BTreeMap<ObjectId, bool>,
+}
+
+/// The isolation level if this crate has set one: MySQL shows that of the session, but not that of a transaction. SQLite does not
+/// even show how a transaction was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StartedTransaction(pub(crate) Option<IsolationLevel>);
+pub(crate) struct StartedTransaction(pub(crate) Option<IsolationLevel>);
 
 /// Until it is dropped the transaction is remembered. A closure may have ended the one in which it runs, and started another.
-pub(crate) type StartedMark = Entered<StartedTransaction>;
+pub(crate) type StartedMark = Entered<Started>;
 
-pub(crate) fn mark_started<C>(conn: &C, level: Option<IsolationLevel>) -> StartedMark {
-    STARTED.enter(conn, StartedTransaction(level))
+pub(crate) fn mark_started(
+    status: &TransactionManagerStatus,
+    level: Option<IsolationLevel>,
+) -> StartedMark {
+    let (level, locked) = (StartedTransaction(level), BTreeMap::new());
+    STARTED.enter(status, Started { level, locked })
 }
 
 /// `None` if this crate has not started the transaction: the session's level is used.
-pub(crate) fn started<C>(conn: &C) -> Option<StartedTransaction> {
-    STARTED.of(conn)
+pub(crate) fn started(status: &TransactionManagerStatus) -> Option<StartedTransaction> {
+    STARTED.with(status, |started| started.level)
 }
 
-/// The objects that a transaction of this crate has locked, and whether shared at first, by the address of the connection's status.
-static LOCKED: Mutex<BTreeMap<usize, BTreeMap<ObjectId, bool>>> = Mutex::new(BTreeMap::new());
-
-/// Until it is dropped, the locks of the transaction are remembered.
-pub(crate) struct LockedObjects(usize);
-
-impl LockedObjects {
-    pub(crate) fn enter(status: &TransactionManagerStatus) -> Self {
-        let address = std::ptr::from_ref(status).addr();
-        lock(&LOCKED).insert(address, BTreeMap::new());
-        Self(address)
-    }
-
-    /// Adds those that are not remembered yet, if a transaction of this crate is open.
-    pub(crate) fn add<'a>(
-        status: &TransactionManagerStatus,
-        ids: impl Iterator<Item = (&'a ObjectId, bool)>,
-    ) {
-        if let Some(locked) = lock(&LOCKED).get_mut(&std::ptr::from_ref(status).addr()) {
-            for (id, is_shared) in ids {
-                locked.entry(id.clone()).or_insert(is_shared);
-            }
+/// Remembers these locks, with their first modes, if a transaction of this crate is open.
+pub(crate) fn add_locked<'a>(
+    status: &TransactionManagerStatus,
+    ids: impl Iterator<Item = (&'a ObjectId, bool)>,
+) {
+    STARTED.with(status, |started| {
+        for (id, is_shared) in ids {
+            started.locked.entry(id.clone()).or_insert(is_shared);
         }
-    }
-
-    /// Whether the transaction has locked the object, `Some(true)` if shared. A savepoint that was rolled back may have released it.
-    pub(crate) fn mode(status: &TransactionManagerStatus, id: &ObjectId) -> Option<bool> {
-        let locked = lock(&LOCKED);
-        let locked = locked.get(&std::ptr::from_ref(status).addr())?;
-        locked.get(id).copied()
-    }
+    });
 }
 
-impl Drop for LockedObjects {
-    fn drop(&mut self) {
-        lock(&LOCKED).remove(&self.0);
-    }
+/// Whether the transaction has locked the object, `Some(true)` if shared. A savepoint that was rolled back may have released it.
+pub(crate) fn locked_mode(status: &TransactionManagerStatus, id: &ObjectId) -> Option<bool> {
+    STARTED
+        .with(status, |started| started.locked.get(id).copied())
+        .flatten()
 }
 
 pub(crate) fn ended_in_closure(inside: u32, now: u32) -> Error {
@@ -135,17 +123,17 @@ pub(crate) fn is_aborted(status: &TransactionManagerStatus) -> bool {
     format!("{status:?}").contains("requires_rollback_maybe_up_to_top_level: true")
 }
 
-/// Entries by the address of a connection or its status. The connection is borrowed meanwhile and can't move, so that the
-/// address identifies it in this process. The thread does not: a task may continue on another one after each `.await`.
-pub(crate) struct Entries<T>(Mutex<BTreeMap<usize, T>>);
+/// Entries by the address of a connection's status. The connection is borrowed meanwhile and can't move, so that the address
+/// identifies it in this process. The thread does not: a task may continue on another one after each `.await`.
+struct Entries<T>(Mutex<BTreeMap<usize, T>>);
 
-impl<T: Copy> Entries<T> {
-    pub(crate) const fn new() -> Self {
+impl<T> Entries<T> {
+    const fn new() -> Self {
         Self(Mutex::new(BTreeMap::new()))
     }
 
-    pub(crate) fn enter<P>(&'static self, place: &P, entry: T) -> Entered<T> {
-        let address = std::ptr::from_ref(place).addr();
+    fn enter(&'static self, status: &TransactionManagerStatus, entry: T) -> Entered<T> {
+        let address = std::ptr::from_ref(status).addr();
         let outer = lock(&self.0).insert(address, entry);
         Entered {
             entries: self,
@@ -154,23 +142,27 @@ impl<T: Copy> Entries<T> {
         }
     }
 
-    pub(crate) fn of<P>(&self, place: &P) -> Option<T> {
-        let address = std::ptr::from_ref(place).addr();
-        lock(&self.0).get(&address).copied()
+    fn with<R>(
+        &self,
+        status: &TransactionManagerStatus,
+        read: impl FnOnce(&mut T) -> R,
+    ) -> Option<R> {
+        let address = std::ptr::from_ref(status).addr();
+        lock(&self.0).get_mut(&address).map(read)
     }
 }
 
 /// When it is dropped, the entry that it replaced is found again.
-pub struct Entered<T: Copy + 'static> {
+pub(crate) struct Entered<T: 'static> {
     entries: &'static Entries<T>,
     address: usize,
     outer: Option<T>,
 }
 
-impl<T: Copy> Drop for Entered<T> {
+impl<T> Drop for Entered<T> {
     fn drop(&mut self) {
         let mut entries = lock(&self.entries.0);
-        match self.outer {
+        match self.outer.take() {
             Some(outer) => entries.insert(self.address, outer),
             None => entries.remove(&self.address),
         };
@@ -181,18 +173,14 @@ impl<T: Copy> Drop for Entered<T> {
 mod tests {
     use std::thread;
 
-    use super::{StartedTransaction, mark_started, started};
-    use crate::IsolationLevel;
+    use super::*;
 
     const COMMITTED: Option<IsolationLevel> = Some(IsolationLevel::ReadCommitted);
     const SERIALIZABLE: Option<IsolationLevel> = Some(IsolationLevel::Serializable);
 
-    // Numbers stand for connections: only their addresses count.
-
     #[test]
     fn transaction_is_found_from_another_thread_and_ended_there() {
-        let conn = 0;
-        let conn = &conn;
+        let conn = &TransactionManagerStatus::default();
         assert_eq!(started(conn), None);
         let scope = mark_started(conn, COMMITTED);
         thread::scope(|threads| {
@@ -209,7 +197,7 @@ mod tests {
 
     #[test]
     fn transaction_is_found_by_its_connection_and_again_after_one_within() {
-        let [a, b] = [0, 1];
+        let [a, b] = [(); 2].map(|()| TransactionManagerStatus::default());
         let outer = mark_started(&a, SERIALIZABLE);
         assert_eq!(started(&b), None);
         let other = mark_started(&b, None);

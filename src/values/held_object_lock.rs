@@ -9,6 +9,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use diesel::sql_types::{BigInt, Nullable};
 
 /// An object lock that a session holds, as returned by [`held_object_locks`](crate::InspectExt::held_object_locks).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,10 +59,7 @@ pub struct LockSession {
 }
 
 /// A time of the database, and the time that has passed since, at `now_us`. Both are microseconds since 1970 UTC.
-pub(crate) fn since(
-    time_us: Option<i64>,
-    now_us: i64,
-) -> (Option<DateTime<Utc>>, Option<Duration>) {
+fn since(time_us: Option<i64>, now_us: i64) -> (Option<DateTime<Utc>>, Option<Duration>) {
     let passed = |time_us: i64| u64::try_from(now_us.saturating_sub(time_us)).unwrap_or(0);
     (
         time_us.and_then(DateTime::from_timestamp_micros),
@@ -69,9 +67,41 @@ pub(crate) fn since(
     )
 }
 
-impl LockWaiter {
-    pub(crate) fn new(session: LockSession, since_us: Option<i64>, now_us: i64) -> Self {
-        let (waiting_since, waited) = since(since_us, now_us);
+/// A session as the engines read it, which holds a lock or waits for one.
+#[derive(diesel::Queryable)]
+pub(crate) struct SessionRow {
+    id: Option<i64>,
+    user: Option<String>,
+    host: Option<String>,
+    application: Option<String>,
+    started_us: Option<i64>,
+    waiting_us: Option<i64>,
+    now_us: i64,
+}
+
+/// The SQL type of a [`SessionRow`] whose texts have this type.
+pub(crate) type SqlSession<T> = (
+    Nullable<BigInt>,
+    Nullable<T>,
+    Nullable<T>,
+    Nullable<T>,
+    Nullable<BigInt>,
+    Nullable<BigInt>,
+    BigInt,
+);
+
+impl From<SessionRow> for LockWaiter {
+    fn from(row: SessionRow) -> Self {
+        let (started_at, open_for) = since(row.started_us, row.now_us);
+        let (waiting_since, waited) = since(row.waiting_us, row.now_us);
+        let session = LockSession {
+            id: row.id.map(i64::unsigned_abs),
+            user: row.user,
+            host: row.host,
+            application: row.application.filter(|name| !name.is_empty()),
+            started_at,
+            open_for,
+        };
         Self {
             session,
             waiting_since,
@@ -110,7 +140,14 @@ mod tests {
     }
 
     fn lock(id: &str, open_for: u64, waits_us: &[i64]) -> HeldObjectLock {
-        let waiter = |wait_us: &i64| LockWaiter::new(session(9, 1), Some(-wait_us), 0);
+        let waiter = |wait_us: &i64| {
+            let (waiting_since, waited) = since(Some(-wait_us), 0);
+            LockWaiter {
+                session: session(9, 1),
+                waiting_since,
+                waited,
+            }
+        };
         HeldObjectLock {
             id: Some(id.to_owned()),
             is_shared: false,

@@ -317,7 +317,6 @@ impl Request {
     }
 
     /// The part of it for one of its shared locks.
-    #[cfg(any(feature = "_postgres", feature = "_mysql"))]
     pub(crate) fn for_shared(&self, id: &ObjectId) -> Self {
         Self {
             ids: [id.clone()].into(),

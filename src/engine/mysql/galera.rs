@@ -230,8 +230,8 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
 
     /// Fails in a transaction that this crate has not begun: the client library may not report that another node's transaction
     /// has ended it, so that what follows, and the number or the lock, would be committed apart.
-    fn assert_ours(&self) -> Result<(), Error> {
-        match depth::started(&*self.0) {
+    fn assert_ours(&mut self) -> Result<(), Error> {
+        match depth::started(self.0.status()) {
             Some(_) => Ok(()),
             None => Err(Cluster::Galera.refused()),
         }
@@ -240,11 +240,12 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     pub(crate) async fn begin_on_galera(
         &mut self,
         request: &Request,
-    ) -> Result<LockOutcome, Error> {
+        _: bool,
+    ) -> Result<Option<LockOutcome>, Error> {
         let mut conflicts = 0;
         loop {
             let Err(failure) = self.begin_and_lock(request).await? else {
-                return Ok(LockOutcome::Acquired);
+                return Ok(Some(LockOutcome::Acquired));
             };
             // Another node was first, and its lock may be gone by now; or a wait has ended.
             let waited = failure.is_end_of_wait();
@@ -255,7 +256,7 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
             }
             let is_held = waited || conflicts > MAX_CONFLICTS;
             match request.wait {
-                Wait::No if is_held => return Ok(LockOutcome::Unavailable),
+                Wait::No if is_held => return Ok(Some(LockOutcome::Unavailable)),
                 Wait::AtMost(_) if is_held && request.is_expired() => {
                     return Err(request.timed_out(Some(failure.error)));
                 }
@@ -277,16 +278,21 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         for id in first {
             let _ = write!(message, "; {}", lock_row(id, request));
         }
-        let started = caught(self.0.begin(&message)).await;
-        let failure = match depth::break_if_panicked(self.0.status(), started) {
-            Ok(()) => {
-                let locked = caught(self.lock_others(request, others)).await;
-                match depth::break_if_panicked(self.0.status(), locked) {
-                    Ok(()) => return Ok(Ok(())),
-                    Err(failure) => failure,
+        let locked = caught(async {
+            if let Err(error) = self.0.begin(&message).await {
+                return Ok(Err(self.with_errno(untracked(error)?).await));
+            }
+            for id in others {
+                if let Err(failure) = self.send(&lock_row(id, request)).await {
+                    return Ok(Err(failure));
                 }
             }
-            Err(error) => self.with_errno(untracked(error)?).await,
+            let ids = transient(request, request.ids.len());
+            Ok::<_, Error>(self.send_and_delete(&RESTORE_BEGUN, ids).await)
+        });
+        let locked = locked.await;
+        let Err(failure) = depth::break_if_panicked(self.0.status(), locked)? else {
+            return Ok(Ok(()));
         };
         let undo = format!("{}; {RESTORE}", *ROLLBACK);
         self.restore_by_text(&undo).await?;
@@ -294,18 +300,6 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
             depth::mark_closed(self.0.status());
         }
         Ok(Err(failure))
-    }
-
-    async fn lock_others(
-        &mut self,
-        request: &Request,
-        others: &[ObjectId],
-    ) -> Result<(), MysqlError> {
-        for id in others {
-            self.send(&lock_row(id, request)).await?;
-        }
-        let ids = transient(request, request.ids.len());
-        self.send_and_delete(&RESTORE_BEGUN, ids).await
     }
 
     async fn send(&mut self, sql: &str) -> Result<(), MysqlError> {

@@ -15,9 +15,12 @@ use crate::engine::mysql::MysqlEngine;
 use crate::engine::mysql::execute::{Bytes, MysqlError};
 use crate::engine::mysql::object_lock_sql::{NAMED_LOCK, NAMED_LOCK_END};
 use crate::engine::mysql::sql::{ANY_SIZE, ANY_SIZE_HINT, EVERY_ROW};
+use crate::engine::tables::Name;
 use crate::link::Link;
 use crate::link::raw_sql::statement;
-use crate::values::held_object_lock::{HeldObjectLock, LockSession, LockWaiter, since};
+use crate::values::held_object_lock::{
+    HeldObjectLock, LockSession, LockWaiter, SessionRow, SqlSession,
+};
 
 /// Stands before a time of `information_schema`, and [`SYSTEM_TIME_END`] after it. Both convert it from the time zone of the server's
 /// system to microseconds since 1970 UTC, the unit of [`Dialect::NOW`].
@@ -32,9 +35,9 @@ const SESSION_OF_THREAD: &str = " \
     LEFT JOIN performance_schema.events_statements_current AS statement \
     ON statement.THREAD_ID = session.THREAD_ID AND statement.END_EVENT_ID IS NULL AND statement.NESTING_EVENT_LEVEL = 0 ";
 
-const SESSION: &str = "CAST(session.PROCESSLIST_USER AS BINARY) AS user, \
-    CAST(session.PROCESSLIST_HOST AS BINARY) AS host, \
-    CAST(trx.TIMER_WAIT DIV 1000000 AS SIGNED) AS open_for, CAST(statement.TIMER_WAIT DIV 1000000 AS SIGNED) AS waited";
+const CLIENT: &str = "CAST(session.PROCESSLIST_USER AS BINARY) AS user, CAST(session.PROCESSLIST_HOST AS BINARY) AS host";
+const OPEN_FOR: &str = "CAST(trx.TIMER_WAIT DIV 1000000 AS SIGNED)";
+const WAITED: &str = "CAST(statement.TIMER_WAIT DIV 1000000 AS SIGNED)";
 
 statement! {
     Mysql;
@@ -47,15 +50,17 @@ statement! {
     /// the locks last, which may be another one. A name that needs no quotes then has none.
     RowLocks {} -> (
         (Nullable<Binary>, Nullable<Binary>, BigInt, BigInt, Unsigned<BigInt>),
-        (Nullable<Unsigned<BigInt>>, Nullable<Binary>, Nullable<Binary>, Nullable<BigInt>, Nullable<BigInt>, BigInt),
+        SqlSession<Name>,
     ),
     |self| {
         {ANY_SIZE}; "SELECT "; {ANY_SIZE_HINT}; "found.id, CAST("; {NAMED_LOCK}; "found.id"; {NAMED_LOCK_END}; " AS BINARY), found.waits, found.shared, \
-         found.trx_id, found.session, found.user, found.host, found.open_for, found.waited, "; {Mysql::NOW};
+         found.trx_id, CAST(found.session AS SIGNED), found.user, found.host, NULL, "; {Mysql::NOW}; " - found.open_for, ";
+        {Mysql::NOW}; " - found.waited, "; {Mysql::NOW};
         " FROM (/*!80000 \
          SELECT UNHEX(SUBSTR(locks.LOCK_DATA, 3)) AS id, locks.LOCK_STATUS = 'WAITING' AS waits, locks.LOCK_MODE LIKE 'S%' AS shared, \
-         locks.ENGINE_TRANSACTION_ID AS trx_id, session.PROCESSLIST_ID AS session, "; {SESSION};
-        " FROM performance_schema.data_locks AS locks \
+         locks.ENGINE_TRANSACTION_ID AS trx_id, session.PROCESSLIST_ID AS session, "; {CLIENT}; ", ";
+        {OPEN_FOR}; " AS open_for, "; {WAITED};
+        " AS waited FROM performance_schema.data_locks AS locks \
          LEFT JOIN performance_schema.data_locks AS owned \
          ON owned.ENGINE_TRANSACTION_ID = locks.ENGINE_TRANSACTION_ID AND owned.OBJECT_SCHEMA = locks.OBJECT_SCHEMA \
          AND owned.OBJECT_NAME = locks.OBJECT_NAME AND owned.LOCK_TYPE = 'TABLE' \
@@ -84,10 +89,11 @@ statement! {
     /// On MySQL, the sessions that wait for a named lock.
     NamedLockWaiters {} -> (
         Binary,
-        (Nullable<Unsigned<BigInt>>, Nullable<Binary>, Nullable<Binary>, Nullable<BigInt>, Nullable<BigInt>, BigInt),
+        SqlSession<Name>,
     ),
     |self| {
-        {ANY_SIZE}; "SELECT "; {ANY_SIZE_HINT}; "CAST(locks.OBJECT_NAME AS BINARY), session.PROCESSLIST_ID, "; {SESSION}; ", "; {Mysql::NOW};
+        {ANY_SIZE}; "SELECT "; {ANY_SIZE_HINT}; "CAST(locks.OBJECT_NAME AS BINARY), CAST(session.PROCESSLIST_ID AS SIGNED), ";
+        {CLIENT}; ", NULL, "; {Mysql::NOW}; " - "; {OPEN_FOR}; ", "; {Mysql::NOW}; " - "; {WAITED}; ", "; {Mysql::NOW};
         " FROM performance_schema.metadata_locks AS locks \
          JOIN performance_schema.threads AS session ON session.THREAD_ID = locks.OWNER_THREAD_ID"; {SESSION_OF_THREAD};
         "WHERE locks.OBJECT_TYPE = 'USER LEVEL LOCK' AND locks.LOCK_STATUS = 'PENDING'"; {EVERY_ROW};
@@ -101,7 +107,8 @@ statement! {
 #[derive(Queryable)]
 struct RowLock {
     record: Record,
-    session: Session,
+    #[diesel(deserialize_as = SessionRow)]
+    waiter: LockWaiter,
 }
 
 #[derive(Queryable)]
@@ -111,43 +118,6 @@ struct Record {
     waits: i64,
     shared: i64,
     transaction: u64,
-}
-
-#[derive(Queryable)]
-struct Session {
-    id: Option<u64>,
-    user: Option<Bytes>,
-    host: Option<Vec<u8>>,
-    open_for_us: Option<i64>,
-    waited_us: Option<i64>,
-    now_us: i64,
-}
-
-impl Session {
-    fn shown(&self) -> LockSession {
-        let (started_at, open_for) = since(self.before_now(self.open_for_us), self.now_us);
-        LockSession {
-            id: self.id,
-            user: self.user.as_ref().map(|user| text(&user.0)),
-            host: self.host.as_deref().map(text),
-            application: None,
-            started_at,
-            open_for,
-        }
-    }
-
-    fn waiter(&self) -> LockWaiter {
-        let waiting = self.before_now(self.waited_us);
-        LockWaiter::new(self.shown(), waiting, self.now_us)
-    }
-
-    fn before_now(&self, passed_us: Option<i64>) -> Option<i64> {
-        passed_us.map(|passed| self.now_us.saturating_sub(passed))
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
@@ -164,21 +134,21 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         if shows.is_some() && rows.iter().any(|row| row.record.waits != 0) {
             queue = self.load(NamedLockWaiters {}).await.map_err(refused)?;
         }
-        Ok(combine(&rows, &queue))
+        Ok(combine(&rows, queue))
     }
 }
 
-fn combine(rows: &[RowLock], queue: &[(Bytes, Session)]) -> Vec<HeldObjectLock> {
+fn combine(rows: &[RowLock], queue: Vec<(Bytes, SessionRow)>) -> Vec<HeldObjectLock> {
     let mut held: Vec<HeldObjectLock> = Vec::new();
     let mut of_id: HashMap<&Vec<u8>, Vec<usize>> = HashMap::new();
     // A transaction may have several locks on a record.
     let (mut of_holder, mut unnumbered) = (HashMap::new(), HashSet::new());
     let shown = rows.iter().filter_map(|row| {
         let id = &row.record.id.as_ref()?.0;
-        Some((id, &row.record, &row.session))
+        Some((id, &row.record, &row.waiter))
     });
     let (waiting, granted): (Vec<_>, Vec<_>) = shown.partition(|(_, record, _)| record.waits != 0);
-    for (id, record, session) in granted {
+    for (id, record, waiter) in granted {
         // The number of all transactions on MariaDB that have shared locks at most.
         if record.transaction == 0 {
             unnumbered.insert(id);
@@ -188,15 +158,15 @@ fn combine(rows: &[RowLock], queue: &[(Bytes, Session)]) -> Vec<HeldObjectLock> 
             .entry((id, record.transaction))
             .or_insert_with(|| {
                 of_id.entry(id).or_default().push(held.len());
-                held.push(lock(id, session.shown()));
+                held.push(lock(id, waiter.session.clone()));
                 held.len() - 1
             });
         held[position].is_shared &= record.shared != 0;
     }
     let mut seen = HashSet::new();
-    for (id, record, session) in &waiting {
+    for (id, record, waiter) in &waiting {
         let holds = of_holder.contains_key(&(*id, record.transaction));
-        if holds || !seen.insert((*id, session.id)) {
+        if holds || !seen.insert((*id, waiter.session.id)) {
             continue;
         }
         if unnumbered.contains(id) && !of_id.contains_key(id) {
@@ -204,7 +174,7 @@ fn combine(rows: &[RowLock], queue: &[(Bytes, Session)]) -> Vec<HeldObjectLock> 
             held.push(lock(id, LockSession::default()));
         }
         for position in of_id.get(id).into_iter().flatten() {
-            held[*position].waiters.push(session.waiter());
+            held[*position].waiters.push((*waiter).clone());
         }
     }
     let named = rows.iter().filter_map(|row| {
@@ -213,8 +183,9 @@ fn combine(rows: &[RowLock], queue: &[(Bytes, Session)]) -> Vec<HeldObjectLock> 
     });
     let of_named_lock: HashMap<_, _> = named.collect();
     for (name, session) in queue {
+        let waiter = LockWaiter::from(session);
         for position in of_named_lock.get(&name.0).into_iter().copied().flatten() {
-            held[*position].waiters.push(session.waiter());
+            held[*position].waiters.push(waiter.clone());
         }
     }
     held
@@ -222,7 +193,7 @@ fn combine(rows: &[RowLock], queue: &[(Bytes, Session)]) -> Vec<HeldObjectLock> 
 
 fn lock(id: &[u8], holder: LockSession) -> HeldObjectLock {
     HeldObjectLock {
-        id: Some(text(id)),
+        id: Some(String::from_utf8_lossy(id).into_owned()),
         is_shared: true,
         holder,
         waiters: Vec::new(),

@@ -1,5 +1,6 @@
 //! The `Dialect` of MySQL and MariaDB, and their migrations, by one session at a time on each node.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use diesel::mysql::Mysql;
@@ -13,6 +14,7 @@ use crate::engine::mysql::MysqlEngine;
 use crate::engine::mysql::execute::MysqlError;
 use crate::engine::mysql::galera::Cluster;
 use crate::engine::mysql::sql::{COMMITTED_AT_ONCE, EVERY_ROW};
+use crate::engine::tables::parts;
 use crate::error::classify::{self, ErrorClass};
 use crate::link::raw_sql::statement;
 use crate::link::{Link, depth};
@@ -37,29 +39,24 @@ impl Dialect for Mysql {
     const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/mysql");
 
     /// Without the columns for indexes that MariaDB alone has.
-    const PARTS: &'static [&'static str] = &[
-        "diesel_locks_objects.id varbinary(1020)",
-        "diesel_locks_objects.kept tinyint",
-        "diesel_locks_wanted.id varbinary(1020)",
-        "diesel_locks_wanted.until_us bigint",
-        "diesel_locks_slots.name varbinary(1020)",
-        "diesel_locks_slots.number int",
-        "diesel_locks_slots.token varbinary(16)",
-        "diesel_locks_slots.holder varbinary(1020)",
-        "diesel_locks_slots.fence bigint",
-        "diesel_locks_slots.acquired_us bigint",
-        "diesel_locks_slots.expires_us bigint",
-        "diesel_locks_slots.hold_until_us bigint",
-        "diesel_locks_slots.release_requested_us bigint",
-        "diesel_locks_slots.data varbinary(1020)",
-        "diesel_locks_semaphores.name varbinary(1020)",
-        "diesel_locks_semaphores.permits int",
-        "diesel_locks_fences.id int",
-        "diesel_locks_fences.fence bigint",
-        "diesel_locks_sequences.name varbinary(1020)",
-        "diesel_locks_sequences.scope varbinary(1020)",
-        "diesel_locks_sequences.last bigint",
-    ];
+    fn parts() -> &'static [String] {
+        static PARTS: LazyLock<Vec<String>> = LazyLock::new(|| {
+            parts(
+                [
+                    "varbinary(1020)",
+                    "tinyint",
+                    "int",
+                    "bigint",
+                    "varbinary(16)",
+                ],
+                &[
+                    "diesel_locks_wanted.id varbinary(1020)",
+                    "diesel_locks_wanted.until_us bigint",
+                ],
+            )
+        });
+        &PARTS
+    }
 
     /// Not Diesel's BEGIN, which MariaDB takes for that of a block if `sql_mode` is ORACLE.
     async fn begin_migration(conn: &mut impl Link<Db = Self>) -> Result<(), Error> {
@@ -106,11 +103,30 @@ const RELEASE_MIGRATION_LOCK: &str =
     "DO RELEASE_LOCK(CONCAT('diesel:', SHA2(COALESCE(DATABASE(), ''), 224)))";
 
 impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
-    pub(crate) async fn run_own_migrations(&mut self) -> Result<Vec<String>, Error> {
-        match self.attempts_to_migrate().await? {
-            0 => Ok(Vec::new()),
-            attempts => self.run_with_lock(attempts, &[]).await,
+    pub(crate) async fn run_migrations(
+        &mut self,
+        application: Option<&[SqlMigration]>,
+    ) -> Result<Vec<String>, Error> {
+        let attempts = self.attempts_to_migrate().await?;
+        if application.is_none() && attempts == 0 {
+            return Ok(Vec::new());
         }
+        // Unlike those of this crate, these need not be able to run on two nodes at the same time.
+        if application.is_some()
+            && let Some(cluster) = self.find_cluster().await?
+        {
+            return Err(cluster.refused());
+        }
+        let ran = caught(async {
+            self.lock().await?;
+            let ran = self.run_locked(attempts, application).await;
+            let released = self.restore_by_text(RELEASE_MIGRATION_LOCK).await;
+            let ran = ran?;
+            released?;
+            Ok(ran)
+        });
+        let ran = ran.await;
+        depth::break_if_panicked(self.0.status(), ran)
     }
 
     /// How many steps this crate's migrations may take: 0 if none is pending.
@@ -139,44 +155,6 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         Ok(attempts)
     }
 
-    pub(crate) async fn run_all_migrations(
-        &mut self,
-        application: &[SqlMigration],
-    ) -> Result<Vec<String>, Error> {
-        let attempts = self.attempts_to_migrate().await?;
-        if let Some(cluster) = self.find_cluster().await? {
-            // Unlike those of this crate, these need not be able to run on two nodes at the same time.
-            return Err(cluster.refused());
-        }
-        self.run_with_lock(attempts, application).await
-    }
-
-    async fn run_with_lock(
-        &mut self,
-        attempts: i32,
-        application: &[SqlMigration],
-    ) -> Result<Vec<String>, Error> {
-        let ran = caught(async {
-            self.lock().await?;
-            let ran = self.run_locked(attempts, application).await;
-            self.unlock_after(ran).await
-        });
-        let ran = ran.await;
-        depth::break_if_panicked(self.0.status(), ran)
-    }
-
-    async fn run_locked(
-        &mut self,
-        attempts: i32,
-        application: &[SqlMigration],
-    ) -> Result<Vec<String>, Error> {
-        let mut ran = self.run_pending(attempts).await?;
-        if !application.is_empty() {
-            ran.extend(Runner(self.0).run_all(application).await?);
-        }
-        Ok(ran)
-    }
-
     async fn lock(&mut self) -> Result<(), Error> {
         let seconds = i32::MAX;
         loop {
@@ -199,20 +177,17 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         }
     }
 
-    async fn unlock_after<T>(&mut self, work: Result<T, Error>) -> Result<T, Error> {
-        let released = self.restore_by_text(RELEASE_MIGRATION_LOCK).await;
-        let value = work?;
-        released?;
-        Ok(value)
-    }
-
-    async fn run_pending(&mut self, mut attempts_left: i32) -> Result<Vec<String>, Error> {
+    async fn run_locked(
+        &mut self,
+        mut attempts_left: i32,
+        application: Option<&[SqlMigration]>,
+    ) -> Result<Vec<String>, Error> {
         let mut ran = Vec::new();
         loop {
             attempts_left -= 1;
             match self.run_next().await {
                 Ok(Some(version)) => ran.push(version),
-                Ok(None) => return Ok(ran),
+                Ok(None) => break,
                 Err(error) => {
                     self.0.reset_statement_cache();
                     let is_final = matches!(
@@ -227,6 +202,10 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
                 }
             }
         }
+        if let Some(application) = application {
+            ran.extend(Runner(self.0).run_all(application).await?);
+        }
+        Ok(ran)
     }
 
     async fn run_next(&mut self) -> Result<Option<String>, Error> {
@@ -242,14 +221,7 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     }
 
     async fn plan(&mut self) -> Result<Plan, Error> {
-        match self.plan_once().await {
-            Err(Error::DifferentTables { .. }) => self.plan_once().await,
-            plan => plan,
-        }
-    }
-
-    async fn plan_once(&mut self) -> Result<Plan, Error> {
         let parts: Vec<String> = self.load(Parts {}).await?;
-        Plan::new(self.0, &parts, Records::among(&parts)).await
+        Runner(self.0).plan(&parts, Records::among(&parts)).await
     }
 }

@@ -18,7 +18,7 @@ use crate::engine::mysql::galera::MAX_CONFLICTS;
 use crate::engine::mysql::object_lock_sql::{self as sql, LOCK_BATCH, Probe};
 use crate::engine::mysql::session::untracked;
 use crate::engine::mysql::sql::{BEGIN, Session};
-use crate::engine::tables::{MAX_CREATIONS, Named, OBJECTS, protected};
+use crate::engine::tables::Named;
 use crate::error::classify::{ErrorClass, classify};
 use crate::link::{Link, depth};
 use crate::rt::{self, backoff, caught};
@@ -71,33 +71,14 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     pub(crate) async fn begin_on_server(
         &mut self,
         request: &Request,
-    ) -> Result<LockOutcome, Error> {
-        let rides_with_begin = is_batched(request) && request.ids.len() <= LOCK_BATCH;
-        if rides_with_begin && let Some(outcome) = self.try_begin_fast(request).await? {
-            return Ok(outcome);
-        }
-        for _ in 0..MAX_CREATIONS {
-            if let Some(outcome) = self.begin_one_by_one(request, false).await? {
-                return Ok(outcome);
-            }
-            // Each in a transaction of its own: a row that is not committed excludes other readers.
-            for id in request.shared.iter() {
-                let row = request.for_shared(id);
-                if self.begin_one_by_one(&row, true).await? == Some(LockOutcome::Unavailable) {
-                    return Ok(LockOutcome::Unavailable);
-                }
-                self.end_or_restart(Ok(())).await?;
-            }
-        }
-        Err(protected(OBJECTS))
-    }
-
-    /// Returns `None`, with no transaction open, if the row of a shared lock is missing, unless this transaction is for it.
-    async fn begin_one_by_one(
-        &mut self,
-        request: &Request,
         creates_shared: bool,
     ) -> Result<Option<LockOutcome>, Error> {
+        if is_batched(request)
+            && request.ids.len() <= LOCK_BATCH
+            && let Some(outcome) = self.try_begin_fast(request).await?
+        {
+            return Ok(Some(outcome));
+        }
         // A kept row usually exists, and locking it takes one round trip. If it was missing, take the named lock first.
         let mut creates_rows = creates_shared;
         let mut conflicts = 0;
@@ -276,7 +257,7 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
             }
             // A shared lock on a record that does not exist may deadlock with another one, and with an insert.
             let may_exist = if is_shared {
-                self.is_started || self.exists(id).await?
+                self.is_started || self.row(id, "").await?.is_some()
             } else {
                 request.is_kept()
             };
@@ -302,103 +283,67 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
         Ok(())
     }
 
-    async fn exists(&mut self, id: &ObjectId) -> Result<bool, AcquireError> {
-        let request = self.request;
-        loop {
-            let waits = request.remaining_millis() != Some(0);
-            let limit = self
-                .limit()
-                .or((request.wait == Wait::No).then_some(GRACE_MS));
-            let (row, took) = self.row(id, "", true, limit).await;
-            match row {
-                Ok(row) => return Ok(row.is_some()),
-                Err(failure) => self.after_query(failure, waits, limit, took).await?,
-            }
-        }
-    }
-
-    /// The time limit of a statement that waits, in milliseconds.
-    fn limit(&self) -> Option<i32> {
-        match (self.request.wait, self.request.remaining_millis()) {
-            (Wait::AtMost(_), Some(0)) => Some(GRACE_MS),
-            (Wait::AtMost(_), left) => left.map(|left| left.max(MIN_LIMIT_MS)),
-            (Wait::Forever | Wait::No, _) => None,
-        }
-    }
-
     /// Whether the transaction was started for the request and holds no lock yet, so that it can't be part of a deadlock.
     fn holds_nothing(&self) -> bool {
         self.is_started && self.acquired == 0
     }
 
-    /// Locks the row and returns the session's state, or `None` if there is no row, or the session's level is unsuitable.
     async fn lock_row(&mut self, id: &ObjectId) -> Result<Option<Session>, AcquireError> {
-        let request = self.request;
-        let clause = if request.is_shared(id) {
+        let clause = if self.request.is_shared(id) {
             sql::IN_SHARE_MODE
         } else {
             sql::FOR_UPDATE
         };
+        self.row(id, clause).await
+    }
+
+    /// Reads the row, and locks it by the clause, if that is not empty. Returns the session's state, or `None` if there is no
+    /// row, or the session's level is unsuitable.
+    async fn row(
+        &mut self,
+        id: &ObjectId,
+        clause: &'static str,
+    ) -> Result<Option<Session>, AcquireError> {
+        let request = self.request;
         loop {
-            let waits = request.remaining_millis() != Some(0);
-            let limit = self.limit();
-            let (row, took) = self.row(id, clause, waits, limit).await;
+            let left = request.remaining_millis();
+            let waits = left != Some(0);
+            let limit = match request.wait {
+                Wait::AtMost(_) if !waits => Some(GRACE_MS),
+                Wait::AtMost(_) => left.map(|left| left.max(MIN_LIMIT_MS)),
+                Wait::No if clause.is_empty() => Some(GRACE_MS),
+                Wait::Forever | Wait::No => None,
+            };
+            let row = sql::Row {
+                id: id.as_str().as_bytes(),
+                level: if self.level_unknown { 3 } else { 5 },
+                clause,
+                waits: waits || clause.is_empty(),
+            };
+            let (row, took) = self.engine.get_within::<_, (_, i64)>(limit, row).await;
             match row {
                 Ok(None) => return Ok(None),
                 Ok(Some((session, unknown))) => {
                     or_failed(self.engine.ensure_one_writer(unknown == 1).await)?;
                     return Ok(Some(session));
                 }
-                Err(failure) => self.after_query(failure, waits, limit, took).await?,
+                Err(failure) => self.after_wait(failure, waits, limit, took).await?,
             }
         }
     }
 
-    async fn row(
-        &mut self,
-        id: &ObjectId,
-        clause: &'static str,
-        waits: bool,
-        limit: Option<i32>,
-    ) -> (Result<Option<(Session, i64)>, MysqlError>, Duration) {
-        let row = sql::Row {
-            id: id.as_str().as_bytes(),
-            level: if self.level_unknown { 3 } else { 5 },
-            clause,
-            waits,
-        };
-        self.engine.get_within(limit, row).await
-    }
-
-    /// [`after_wait`](Self::after_wait) of a query with this time limit, that of the request if it `waits`.
-    async fn after_query(
-        &mut self,
-        failure: MysqlError,
-        waits: bool,
-        limit: Option<i32>,
-        took: Duration,
-    ) -> Result<(), AcquireError> {
-        let request = self.request;
-        if failure.is_end_of_wait() || !limit.is_some_and(|limit| is_end_of(&failure, limit, took))
-        {
-            return self.after_wait(failure, !waits, took).await;
-        }
-        match request.wait {
-            Wait::No => Err(AcquireError::Unavailable { timed_out: false }),
-            _ if waits => Ok(()),
-            _ => Err(AcquireError::Failed(request.timed_out(Some(failure.error)))),
-        }
-    }
-
-    /// Returns `Ok` when the statement should be tried again.
+    /// Returns `Ok` when the statement should be tried again. `waits`: with the time limit of the request, if it has one.
     async fn after_wait(
         &mut self,
         failure: MysqlError,
-        time_is_up: bool,
+        waits: bool,
+        limit: Option<i32>,
         took: Duration,
     ) -> Result<(), AcquireError> {
         let request = self.request;
-        if !failure.is_end_of_wait() {
+        if !limit.map_or(failure.is_end_of_wait(), |limit| {
+            is_end_of(&failure, limit, took)
+        }) {
             return or_failed(Err(failure));
         }
         match failure.class {
@@ -413,20 +358,22 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
                 let error = request.timed_out(Some(failure.error));
                 Err(AcquireError::LimitOfServer(error))
             }
-            ErrorClass::LockTimeout
-                if !time_is_up && !or_failed(self.engine.timeout_rolls_back().await)? =>
-            {
+            ErrorClass::LockTimeout if waits => {
+                // The end of the wait has ended the transaction, which is restarted if it was started for the request.
+                if or_failed(self.engine.timeout_rolls_back().await)? {
+                    let error = request.timed_out(Some(failure.error));
+                    return Err(AcquireError::LimitOfServer(error));
+                }
                 if took < SHORTEST_WAIT {
                     pause(request).await;
                 }
                 Ok(())
             }
-            // It has ended the transaction, which is restarted if it was started for the request.
-            ErrorClass::LockTimeout if !time_is_up => {
-                let error = request.timed_out(Some(failure.error));
-                Err(AcquireError::LimitOfServer(error))
+            ErrorClass::StatementTimeout | ErrorClass::InsufficientPrivilege(_)
+                if waits && request.wait != Wait::Forever =>
+            {
+                Ok(())
             }
-            ErrorClass::StatementTimeout if !time_is_up && request.wait != Wait::Forever => Ok(()),
             _ => Err(AcquireError::Failed(request.timed_out(Some(failure.error)))),
         }
     }
@@ -477,8 +424,8 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
             Ok(_) => or_failed(self.engine.execute(sql::delete(id)).await).map(|_| true),
             Err(failure) if failure.is_duplicate() => Ok(false),
             Err(failure) => {
-                let (time_is_up, took) = (self.request.is_expired(), started.elapsed());
-                self.after_wait(failure, time_is_up, took).await?;
+                let (waits, took) = (!self.request.is_expired(), started.elapsed());
+                self.after_wait(failure, waits, None, took).await?;
                 Ok(false)
             }
         }

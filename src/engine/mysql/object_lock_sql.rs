@@ -68,11 +68,10 @@ pub(crate) fn begin_unless_wanted(shared: &[ObjectId]) -> String {
 /// How many of the objects another session wants exclusively.
 #[auto_type]
 pub(crate) fn count_wanted<'a>(ids: &'a [Named<'a>]) -> _ {
-    let now: DbNow = DbNow {};
     let longest: i64 = LONGEST_WANTED_US;
     wanted::table
         .filter(wanted::id.eq_any(ids))
-        .filter((wanted::until_us - now).between(1_i64, longest))
+        .filter((wanted::until_us - DbNow).between(1_i64, longest))
         .count()
 }
 
@@ -160,6 +159,11 @@ pub(crate) fn insert<'a>(id: Named<'a>, kept: bool) -> _ {
     insert_into(diesel_locks_objects::table).values((dsl::id.eq(id), dsl::kept.eq(kept)))
 }
 
+#[auto_type]
+pub(crate) fn delete<'a>(id: Named<'a>) -> _ {
+    delete_from(diesel_locks_objects::table.filter(dsl::id.eq(id)))
+}
+
 statement! {
     Mysql;
     /// Limits the wait of an INSERT for a row that another session has inserted: MariaDB does not wait, MySQL for 1 s. SET STATEMENT
@@ -177,15 +181,7 @@ statement! {
          CAST(COALESCE(@diesel_locks_row_wait, @@SESSION.innodb_lock_wait_timeout) AS UNSIGNED), \
          @diesel_locks_row_wait = NULL"
     }
-}
 
-#[auto_type]
-pub(crate) fn delete<'a>(id: Named<'a>) -> _ {
-    delete_from(diesel_locks_objects::table.filter(dsl::id.eq(id)))
-}
-
-statement! {
-    Mysql;
     /// Deletes rows that no transaction has locked, at most `limit`. Also the row of a transient lock whose DELETE
     /// failed, if its transaction was committed after all. By the key of each: a DELETE with a list of keys reads the
     /// whole table if the list covers most of it, and then waits for the rows that are locked.
@@ -196,10 +192,7 @@ statement! {
         " FOR UPDATE SKIP LOCKED) AS gone STRAIGHT_JOIN diesel_locks_objects AS object FORCE INDEX (PRIMARY) \
          ON object.id = gone.id";
     }
-}
 
-statement! {
-    Mysql;
     /// Deletes the marks that have expired. The limit, because a session with `sql_safe_updates` refuses it without one.
     DeleteUnwanted {} -> Integer,
     |self| { "DELETE FROM diesel_locks_wanted WHERE until_us <= "; {Mysql::NOW}; " LIMIT 100000" }

@@ -1,7 +1,6 @@
 //! Sequences on MySQL and MariaDB: one statement inserts the row or updates it.
 
 use std::collections::HashSet;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{LazyLock, Mutex};
 
 use diesel::mysql::Mysql;
@@ -40,9 +39,7 @@ extern "SQL" {
     fn coalesce_names(given: Name, otherwise: Name) -> Name;
 }
 
-expression! {
-    EmptyName -> Name, |self, out| { out.push_sql("x''"); }
-}
+expression!(EmptyName -> Name, "x''");
 
 /// The row by its key. The scope may be empty: MariaDB binds an empty text as NULL if `sql_mode` has `EMPTY_STRING_IS_NULL`,
 /// but not the literal `x''`.
@@ -50,9 +47,7 @@ expression! {
 pub(crate) fn row<'a>(sequence: &'a Sequence) -> _ {
     let name: Named<'a> = Named(sequence.name());
     let given: Named<'a> = Named(sequence.scope());
-    let empty: EmptyName = EmptyName {};
-    let scope: coalesce_names<Named<'a>, EmptyName> = coalesce_names(given, empty);
-    diesel_locks_sequences::table.find((name, scope))
+    diesel_locks_sequences::table.find((name, coalesce_names(given, EmptyName)))
 }
 
 statement! {
@@ -75,15 +70,20 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         &mut self,
         draw: &DrawRequest<'_>,
     ) -> Result<Option<i64>, Error> {
-        let last = if is_seen(draw.sequence) {
+        let is_seen = lock(&SEEN).contains(draw.sequence);
+        let last = if is_seen {
             self.add(draw).await?
         } else {
             let added = caught(self.add_with_named_lock(draw)).await;
             depth::break_if_panicked(self.0.status(), added)?
         };
         // This draw was not the first: a committed transaction drew before, or this transaction did.
-        if last != Some(draw.initial_last) {
-            mark_seen(draw.sequence);
+        if !is_seen && last != Some(draw.initial_last) {
+            let mut seen = lock(&SEEN);
+            if seen.len() >= MAX_SEEN {
+                seen.clear();
+            }
+            seen.insert(draw.sequence.clone());
         }
         Ok(last)
     }
@@ -114,7 +114,7 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     }
 
     async fn add(&mut self, draw: &DrawRequest<'_>) -> Result<Option<i64>, Error> {
-        if C::EXECUTES_WITHOUT_ROWS {
+        if !C::IS_OF_DIESEL {
             self.assert_in_transaction(None).await?;
         }
         let mut added = self.get_result(Add { draw }).await;
@@ -123,11 +123,11 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         {
             // diesel-async has executed the statement: on MySQL, which returns no rows. Diesel has not: it first asks for the
             // columns. There are none on MySQL, and on MariaDB until the connection has executed the statement once.
-            let executed = if C::EXECUTES_WITHOUT_ROWS {
-                Ok(0)
-            } else {
+            let executed = if C::IS_OF_DIESEL {
                 self.assert_in_transaction(None).await?;
                 self.execute(Add { draw }).await
+            } else {
+                Ok(0)
             };
             added = match executed {
                 Ok(_) => self.read_or_undo(draw).await,
@@ -151,7 +151,7 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     /// The number drawn last, and [`WRITER_UNKNOWN`], after a draw, which an error takes back.
     async fn read_or_undo(&mut self, draw: &DrawRequest<'_>) -> Result<(i64, i64), MysqlError> {
         // Not a plain read, which would take the snapshot for the transaction's later reads.
-        let last = row(draw.sequence).select((diesel_locks_sequences::last, WriterUnknown {}));
+        let last = row(draw.sequence).select((diesel_locks_sequences::last, WriterUnknown));
         let read = self.get_result(last.for_update()).await;
         if read.is_err() {
             self.undo_or_break(draw, None).await;
@@ -197,27 +197,10 @@ fn is_null_refused(failure: &MysqlError) -> bool {
         )
 }
 
-/// Hashes of the sequences whose rows existed when this process drew from them. A guess: it is wrong for another
+/// The sequences whose rows existed when this process drew from them. A guess: it is wrong for another
 /// database, for a row deleted since, and when the transaction that inserted the row drew again and then rolled back.
 /// Then a deadlock is possible.
-static SEEN: LazyLock<Mutex<HashSet<u64>>> = LazyLock::new(Mutex::default);
+static SEEN: LazyLock<Mutex<HashSet<Sequence>>> = LazyLock::new(Mutex::default);
 
 /// The most entries of [`SEEN`], which is then cleared.
 const MAX_SEEN: usize = 100_000;
-
-fn is_seen(sequence: &Sequence) -> bool {
-    lock(&SEEN).contains(&hash(sequence))
-}
-
-fn mark_seen(sequence: &Sequence) {
-    let mut seen = lock(&SEEN);
-    if seen.len() >= MAX_SEEN {
-        seen.clear();
-    }
-    seen.insert(hash(sequence));
-}
-
-fn hash(sequence: &Sequence) -> u64 {
-    let hasher = BuildHasherDefault::<DefaultHasher>::default();
-    hasher.hash_one((sequence.name(), sequence.scope()))
-}

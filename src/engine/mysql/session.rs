@@ -134,10 +134,10 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
 
     /// Whether only the session tells the level of the open transaction. Fails when the level is known and unsuitable.
     pub(crate) fn is_level_unknown(
-        &self,
+        &mut self,
         resource: impl FnOnce() -> String,
     ) -> Result<bool, Error> {
-        match depth::started(&*self.0) {
+        match depth::started(self.0.status()) {
             None | Some(StartedTransaction(None)) => Ok(true),
             Some(StartedTransaction(Some(IsolationLevel::ReadCommitted))) => Ok(false),
             Some(StartedTransaction(Some(level))) => Err(unsuitable(resource(), level.sql())),
@@ -168,7 +168,7 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         &mut self,
         reported: Option<i64>,
     ) -> Result<(), Error> {
-        if depth::started(&*self.0).is_some() || reported == Some(1) {
+        if depth::started(self.0.status()).is_some() || reported == Some(1) {
             return Ok(());
         }
         if reported.is_some() {

@@ -125,7 +125,9 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         limit: Duration,
     ) -> Result<Found, Error> {
         let read_committed = StartedTransaction(Some(IsolationLevel::ReadCommitted));
-        if depth::depth(self.0.status())? > 0 && depth::started(&*self.0) != Some(read_committed) {
+        if depth::depth(self.0.status())? > 0
+            && depth::started(self.0.status()) != Some(read_committed)
+        {
             return Ok(Found::default());
         }
         let json = RenewalRequest::as_json(leases);

@@ -69,15 +69,9 @@ statement! {
         [&self.new.lease]; " WHERE number = ", Integer = &self.new.lease.grant.number;
         [&self.new];
     }
-}
 
-/// The number and fence of a slot, and 1 if it has the token of an expired lease.
-type LockedRow = (i32, i64, i64);
+    // Rows are locked by the primary key only: see "Semaphores" in DESIGN.md.
 
-// Rows are locked by the primary key only: see "Semaphores" in DESIGN.md.
-
-statement! {
-    Mysql;
     /// With a second key, which no row has: the row of a lease that another session was granted after the search is unlocked at once,
     /// and not at the end of the transaction.
     LockFree<'a> { name: &'a [u8], number: i32 } -> (Integer, BigInt, BigInt),
@@ -100,6 +94,9 @@ statement! {
         " ORDER BY number LIMIT 1 FOR UPDATE SKIP LOCKED";
     }
 }
+
+/// The number and fence of a slot, and 1 if it has the token of an expired lease.
+type LockedRow = (i32, i64, i64);
 
 /// The number of changed rows of a statement that fails instead of waiting: 0 if it has failed so.
 fn unless_locked(executed: Result<usize, MysqlError>) -> Result<usize, MysqlError> {
@@ -133,8 +130,13 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         };
         let lease_on = |number: i32, last: i64| {
             let fence = fence::next(last.max(found.fence), found.now_us, number);
+            let (holder, grant) = (Named(request.holder), Grant { number, fence });
             NewLease {
-                lease: Lease::new(request, Grant { number, fence }),
+                lease: Lease {
+                    request,
+                    holder,
+                    grant,
+                },
                 last,
                 mariadb: found.mariadb,
             }

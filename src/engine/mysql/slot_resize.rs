@@ -14,8 +14,9 @@ use crate::engine::mysql::sql::{
     UNLESS_TABLE_LOCKED,
 };
 use crate::engine::slot_queries;
-use crate::engine::slots::SemaphoreBackend;
-use crate::engine::slots::{BATCH_SIZE, BatchOutcome, RaiseOutcome, slots_to_add, slots_to_delete};
+use crate::engine::slots::{
+    BATCH_SIZE, BatchOutcome, RaiseOutcome, SemaphoreBackend, slots_to_add, slots_to_delete,
+};
 use crate::engine::tables::{FENCES, Named, SLOTS, assert_changed};
 use crate::link::Link;
 use crate::link::raw_sql::statement;

@@ -28,10 +28,9 @@ use crate::engine::mysql::sql::{
     UNLESS_TABLE_LOCKED, WRITER_UNKNOWN,
 };
 use crate::engine::slot_queries::{self, Key, UpdateSlot};
-use crate::engine::slots::SemaphoreBackend;
 use crate::engine::slots::{
     AttemptContext, AttemptOutcome, BatchOutcome, Change, Expiry, HeldRow, HeldSlot, LeaseRequest,
-    RaiseOutcome, RegisteredPermits, ReleaseKind, SemaphoreRow, all_slots,
+    RaiseOutcome, RegisteredPermits, ReleaseKind, SemaphoreBackend, SemaphoreRow, all_slots,
 };
 use crate::engine::tables::{Named, diesel_locks_slots as slots, in_range};
 use crate::error::classify::ErrorClass;
@@ -226,24 +225,17 @@ impl<C: Link<Db = Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
         expiry: Expiry,
     ) -> Result<usize, Error> {
         let mut changed = autocommit_retry!(self.0, self.change_once(slot, change, expiry).await)?;
-        let is_first = match expiry {
-            Expiry::Unexpired => true,
-            Expiry::IncludeExpired => change == Change::Release(ReleaseKind::Unused),
-        };
-        if changed == 0 && is_first {
+        let unexpired = expiry == Expiry::Unexpired;
+        if changed == 0 && (unexpired || change == Change::Release(ReleaseKind::Unused)) {
             let lease = [RenewalRequest::new(slot, 0)];
             let found = self.await_grants(&lease, ARRIVAL).await?;
-            let is_found = match expiry {
-                Expiry::Unexpired => found.is_unexpired,
-                Expiry::IncludeExpired => found.is_owned,
-            };
-            if is_found {
+            if found.is_unexpired || (found.is_owned && !unexpired) {
                 changed = autocommit_retry!(self.0, self.change_once(slot, change, expiry).await)?;
             }
         }
         // Asks for the reason: a statement with the condition `Dialect::COMMITTED_AT_ONCE` changes nothing that would not be
         // committed. Not after the first of two statements, whose lease may have expired.
-        if changed == 0 && expiry == Expiry::IncludeExpired {
+        if changed == 0 && !unexpired {
             self.ensure_commits().await?;
         }
         Ok(changed)

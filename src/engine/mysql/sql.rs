@@ -91,6 +91,32 @@ statement! {
 
     AnyText {} -> Text,
     |self| { "SELECT 'any text'" }
+
+    SessionState {} -> (BigInt, Nullable<BigInt>),
+    |self| { "SELECT "; {ISOLATION_LEVEL}; ", "; {IN_TRANSACTION} }
+
+    /// Limits the time of statements, which is the only time-out below a second. The hint MAX_EXECUTION_TIME and SET
+    /// STATEMENT need no separate statement, but accept no bound values. On MySQL this limit does not apply to PREPARE,
+    /// which waits for a locked table, nor to statements that write, so `lock_wait_timeout` (whole seconds) is set too.
+    SetLimit { millis: i32, seconds: i32 } -> Integer,
+    |self| {
+        "SET @diesel_locks_limit = \
+         /*!80000 @@SESSION.max_execution_time *//*M!100100 @@SESSION.max_statement_time */, \
+         @diesel_locks_wait = @@SESSION.lock_wait_timeout, \
+         SESSION lock_wait_timeout = ", Integer = &self.seconds;
+        ", SESSION /*!80000 max_execution_time = *//*M!100100 max_statement_time = 0.001 * */ ",
+        Integer = &self.millis;
+    }
+
+    /// Has no effect unless [`SetLimit`] has run. The casts, because MySQL does not know the type of a variable that is NULL.
+    RestoreLimit {} -> Integer,
+    |self| {
+        "SET SESSION /*!80000 max_execution_time = CAST(COALESCE(@diesel_locks_limit, \
+         @@SESSION.max_execution_time) AS UNSIGNED) *//*M!100100 max_statement_time = \
+         COALESCE(@diesel_locks_limit, @@SESSION.max_statement_time) */, @diesel_locks_limit = NULL, \
+         SESSION lock_wait_timeout = CAST(COALESCE(@diesel_locks_wait, @@SESSION.lock_wait_timeout) AS UNSIGNED), \
+         @diesel_locks_wait = NULL";
+    }
 }
 
 /// 1 if the session does not know that there is one writer.
@@ -106,17 +132,9 @@ pub(crate) const IN_TRANSACTION: &str =
 pub(crate) const ISOLATION_LEVEL: &str = "FIELD(/*!80000 @@SESSION.transaction_isolation *//*M!100100 @@SESSION.tx_isolation */, \
      'READ-UNCOMMITTED', 'READ-COMMITTED', 'REPEATABLE-READ', 'SERIALIZABLE')";
 
-expression! {
-    WriterUnknown -> BigInt, |self, out| { out.push_sql(WRITER_UNKNOWN); }
-}
+expression!(WriterUnknown -> BigInt, WRITER_UNKNOWN);
 
 pub(crate) type Session = (i64, Option<i64>);
-
-statement! {
-    Mysql;
-    SessionState {} -> (BigInt, Nullable<BigInt>),
-    |self| { "SELECT "; {ISOLATION_LEVEL}; ", "; {IN_TRANSACTION} }
-}
 
 /// Limits a SELECT to 200 ms on MySQL, where it would otherwise wait without limit for a table that another session has
 /// locked. With the effect of [`ANY_SIZE_HINT`]. A comment on MariaDB.
@@ -163,29 +181,3 @@ pub(crate) const AS_AN_UPDATE_ON_MYSQL: &str =
 /// An expression that is 0. On MariaDB the transaction gets an id by it, before the statement locks rows: a transaction without an id
 /// keeps rows locked in shared mode that the condition excludes, if none has changed them since the table was rebuilt.
 pub(crate) const WITH_ID: &str = "/*M!100100 IFNULL((SELECT 0 FROM diesel_locks_slots WHERE name = x'00' AND number = 0 FOR UPDATE), 0) + */ ";
-
-statement! {
-    Mysql;
-    /// Limits the time of statements, which is the only time-out below a second. The hint MAX_EXECUTION_TIME and SET
-    /// STATEMENT need no separate statement, but accept no bound values. On MySQL this limit does not apply to PREPARE,
-    /// which waits for a locked table, nor to statements that write, so `lock_wait_timeout` (whole seconds) is set too.
-    SetLimit { millis: i32, seconds: i32 } -> Integer,
-    |self| {
-        "SET @diesel_locks_limit = \
-         /*!80000 @@SESSION.max_execution_time *//*M!100100 @@SESSION.max_statement_time */, \
-         @diesel_locks_wait = @@SESSION.lock_wait_timeout, \
-         SESSION lock_wait_timeout = ", Integer = &self.seconds;
-        ", SESSION /*!80000 max_execution_time = *//*M!100100 max_statement_time = 0.001 * */ ",
-        Integer = &self.millis;
-    }
-
-    /// Has no effect unless [`SetLimit`] has run. The casts, because MySQL does not know the type of a variable that is NULL.
-    RestoreLimit {} -> Integer,
-    |self| {
-        "SET SESSION /*!80000 max_execution_time = CAST(COALESCE(@diesel_locks_limit, \
-         @@SESSION.max_execution_time) AS UNSIGNED) *//*M!100100 max_statement_time = \
-         COALESCE(@diesel_locks_limit, @@SESSION.max_statement_time) */, @diesel_locks_limit = NULL, \
-         SESSION lock_wait_timeout = CAST(COALESCE(@diesel_locks_wait, @@SESSION.lock_wait_timeout) AS UNSIGNED), \
-         @diesel_locks_wait = NULL";
-    }
-}

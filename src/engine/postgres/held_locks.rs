@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 use diesel::pg::Pg;
 use diesel::prelude::*;
-use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
+use diesel::sql_types::{BigInt, Bool, Nullable, Text};
 
 use crate::Error;
 use crate::engine::dialect::Dialect;
@@ -19,7 +19,7 @@ use crate::engine::postgres::sql;
 use crate::engine::tables::diesel_locks_objects::{self, dsl};
 use crate::link::raw_sql::statement;
 use crate::link::{Link, depth};
-use crate::values::held_object_lock::{HeldObjectLock, LockSession, LockWaiter, since};
+use crate::values::held_object_lock::{HeldObjectLock, LockWaiter, SessionRow, SqlSession};
 
 /// In the query of each session that waits for an object lock.
 const FUNCTIONS: &str = "diesel_locks_";
@@ -40,8 +40,7 @@ statement! {
     /// with the sessions that wait for them. Raw, because the DSL does not know the server's own tables. It locks nothing:
     /// `regclass` only reads the name.
     ServerLocks {} -> (
-        Text, Nullable<BigInt>, Nullable<BigInt>, Bool, Bool, Nullable<BigInt>, BigInt,
-        Nullable<Integer>, Nullable<Text>, Nullable<Text>, Nullable<Text>, Nullable<BigInt>, Nullable<Text>,
+        Text, Nullable<BigInt>, Nullable<BigInt>, Bool, Bool, SqlSession<Text>, Nullable<Text>,
     ),
     |self| {
         "WITH locks AS MATERIALIZED (SELECT * FROM pg_locks), \
@@ -49,10 +48,11 @@ statement! {
          FROM pg_database WHERE datname = current_database()) \
          SELECT locks.virtualtransaction, \
          CASE locks.locktype WHEN 'advisory' THEN locks.objid::bigint END, locks.transactionid::text::bigint, \
-         locks.granted, locks.mode = 'ShareLock', (extract(epoch FROM locks.waitstart) * 1000000)::bigint, "; {Pg::NOW};
-        ", session.pid, session.usename::text, coalesce(session.client_hostname, host(session.client_addr)), \
-         session.application_name, (extract(epoch FROM session.xact_start) * 1000000)::bigint, session.query \
-         FROM ours JOIN locks ON \
+         locks.granted, locks.mode = 'ShareLock', session.pid::bigint, session.usename::text, \
+         coalesce(session.client_hostname, host(session.client_addr)), session.application_name, \
+         (extract(epoch FROM session.xact_start) * 1000000)::bigint, \
+         (extract(epoch FROM locks.waitstart) * 1000000)::bigint, "; {Pg::NOW};
+        ", session.query FROM ours JOIN locks ON \
          locks.locktype = 'advisory' AND locks.database = ours.database AND locks.classid = ours.relation \
          AND locks.objsubid = 2 \
          OR locks.locktype = 'transactionid' AND locks.virtualtransaction IN (SELECT writer.virtualtransaction \
@@ -73,45 +73,18 @@ struct ServerLock {
     granted: bool,
     /// For transaction numbers, each waiter's.
     shared: bool,
-    waiting_us: Option<i64>,
-    now_us: i64,
-    pid: Option<i32>,
-    user: Option<String>,
-    host: Option<String>,
-    application: Option<String>,
-    started_us: Option<i64>,
+    #[diesel(deserialize_as = SessionRow)]
+    waiter: LockWaiter,
     query: Option<String>,
 }
 
 impl ServerLock {
-    fn session(&self) -> LockSession {
-        let (started_at, open_for) = since(self.started_us, self.now_us);
-        LockSession {
-            id: self.pid.map(|pid| pid.unsigned_abs().into()),
-            user: self.user.clone(),
-            host: self.host.clone(),
-            application: self.application.clone().filter(|name| !name.is_empty()),
-            started_at,
-            open_for,
-        }
-    }
-
-    fn waiter(&self) -> LockWaiter {
-        LockWaiter::new(self.session(), self.waiting_us, self.now_us)
-    }
-
     /// Whether the session may wait for an object lock, and not for a row of the application. Without `track_activities` the query
     /// is empty.
     fn may_wait_for_object(&self) -> bool {
         self.query
             .as_deref()
             .is_none_or(|query| query.is_empty() || query == HIDDEN || query.contains(FUNCTIONS))
-    }
-
-    fn named_ids(&self) -> impl Iterator<Item = &str> {
-        self.application
-            .iter()
-            .flat_map(|name| sql::named_ids(name))
     }
 
     fn requested(&self) -> Option<String> {
@@ -187,7 +160,7 @@ fn combine(rows: &[ServerLock], ids: Option<&HashMap<i32, String>>) -> Vec<HeldO
             .into_iter()
             .flatten()
         {
-            locks.held[*position].waiters.push(row.waiter());
+            locks.held[*position].waiters.push(row.waiter.clone());
         }
     }
     // Those for which a session waits that inserts the same row.
@@ -198,7 +171,7 @@ fn combine(rows: &[ServerLock], ids: Option<&HashMap<i32, String>>) -> Vec<HeldO
             && let Some(holder) = row.number.and_then(|number| of_number.get(&number))
         {
             let position = locks.waited_for(holder, row.requested());
-            locks.held[position].waiters.push(row.waiter());
+            locks.held[position].waiters.push(row.waiter.clone());
         }
     }
     // The other transactions that have written to the table, unless they wait for an object: they may have found the row
@@ -213,10 +186,11 @@ fn combine(rows: &[ServerLock], ids: Option<&HashMap<i32, String>>) -> Vec<HeldO
         if waiting.contains(transaction) {
             continue;
         }
-        for id in row.named_ids() {
+        let name = row.waiter.session.application.iter();
+        for id in name.flat_map(|name| sql::named_ids(name)) {
             locks.lock(row, Some(id.to_owned()));
         }
-        if !locks.holders.contains(transaction) {
+        if !locks.of_id.keys().any(|(holder, _)| holder == transaction) {
             locks.lock(row, None);
         }
     }
@@ -227,7 +201,6 @@ fn combine(rows: &[ServerLock], ids: Option<&HashMap<i32, String>>) -> Vec<HeldO
 struct Locks {
     held: Vec<HeldObjectLock>,
     of_id: HashMap<(String, Option<String>), usize>,
-    holders: HashSet<String>,
     /// How many kept locks a transaction has whose rows are not committed.
     uncommitted: HashMap<String, usize>,
 }
@@ -252,7 +225,6 @@ impl Locks {
 
     fn lock(&mut self, holder: &ServerLock, id: Option<String>) -> usize {
         let transaction = holder.transaction.clone();
-        self.holders.insert(transaction.clone());
         let is_shared = holder.key.is_some() && holder.shared;
         let held = &mut self.held;
         let position = *self
@@ -262,7 +234,7 @@ impl Locks {
                 held.push(HeldObjectLock {
                     id,
                     is_shared,
-                    holder: holder.session(),
+                    holder: holder.waiter.session.clone(),
                     waiters: Vec::new(),
                 });
                 held.len() - 1

@@ -1,6 +1,7 @@
 //! The `Dialect` of PostgreSQL, and its migrations, by one session at a time. Raw SQL here, because Diesel has no tables of the
 //! catalog.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use diesel::dsl::select;
@@ -12,6 +13,7 @@ use crate::Error;
 use crate::engine::dialect::Dialect;
 use crate::engine::migration_runner::{self, Plan, Records, Runner, SqlMigration};
 use crate::engine::postgres::{begin, sql};
+use crate::engine::tables::parts;
 use crate::error::classify::RequiredPrivilege;
 use crate::link::raw_sql::statement;
 use crate::link::{self, Link, depth};
@@ -20,6 +22,26 @@ use crate::rt::{self, caught};
 
 const TO_CREATE: RequiredPrivilege = migration_runner::to_create_in("the schema");
 
+/// The columns that PostgreSQL alone has, or MySQL too, and the functions.
+const OTHER_PARTS: &[&str] = &[
+    "diesel_locks_objects.advisory_key integer",
+    "diesel_locks_wanted.id character varying(1020)",
+    "diesel_locks_wanted.until_us bigint",
+    "diesel_locks_acquire_one(object_id text, keep boolean, shared boolean) text",
+    "diesel_locks_admits(shared text[]) boolean",
+    "diesel_locks_want(object_ids text[], shared text[], us bigint) void",
+    "diesel_locks_acquire(object_ids text[], keep boolean, shared text[], holds_nothing boolean) text",
+    "diesel_locks_try_acquire(object_ids text[], keep boolean, shared text[], holds_nothing boolean) text",
+    "diesel_locks_permits(semaphore text) integer",
+    "diesel_locks_timeline_us() bigint",
+    "diesel_locks_look_at_slots(semaphore text, permits integer, OUT slots integer, OUT any_free boolean) record",
+    "diesel_locks_unlocked(semaphore text) integer[]",
+    "diesel_locks_acquire_slot(semaphore text, permits integer, first integer, among integer[], \
+     in_transaction boolean, new_token bytea, new_holder text, lease_us bigint, at_least_us bigint) bigint",
+    "diesel_locks_acquire_slot_in_transaction(semaphore text, permits integer, first integer, among integer[], \
+     new_token bytea, new_holder text, lease_us bigint, at_least_us bigint) bigint",
+];
+
 impl Dialect for Pg {
     const NOW: &'static str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
     const GREATEST: &'static str = "greatest";
@@ -27,43 +49,13 @@ impl Dialect for Pg {
 
     const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
 
-    const PARTS: &'static [&'static str] = &[
-        "diesel_locks_objects.id character varying(1020)",
-        "diesel_locks_objects.kept boolean",
-        "diesel_locks_objects.advisory_key integer",
-        "diesel_locks_wanted.id character varying(1020)",
-        "diesel_locks_wanted.until_us bigint",
-        "diesel_locks_acquire_one(object_id text, keep boolean, shared boolean) text",
-        "diesel_locks_admits(shared text[]) boolean",
-        "diesel_locks_want(object_ids text[], shared text[], us bigint) void",
-        "diesel_locks_acquire(object_ids text[], keep boolean, shared text[], holds_nothing boolean) text",
-        "diesel_locks_try_acquire(object_ids text[], keep boolean, shared text[], holds_nothing boolean) text",
-        "diesel_locks_slots.name character varying(1020)",
-        "diesel_locks_slots.number integer",
-        "diesel_locks_slots.token bytea",
-        "diesel_locks_slots.holder character varying(1020)",
-        "diesel_locks_slots.fence bigint",
-        "diesel_locks_slots.acquired_us bigint",
-        "diesel_locks_slots.expires_us bigint",
-        "diesel_locks_slots.hold_until_us bigint",
-        "diesel_locks_slots.release_requested_us bigint",
-        "diesel_locks_slots.data character varying(1020)",
-        "diesel_locks_semaphores.name character varying(1020)",
-        "diesel_locks_semaphores.permits integer",
-        "diesel_locks_permits(semaphore text) integer",
-        "diesel_locks_fences.id integer",
-        "diesel_locks_fences.fence bigint",
-        "diesel_locks_timeline_us() bigint",
-        "diesel_locks_look_at_slots(semaphore text, permits integer, OUT slots integer, OUT any_free boolean) record",
-        "diesel_locks_unlocked(semaphore text) integer[]",
-        "diesel_locks_acquire_slot(semaphore text, permits integer, first integer, among integer[], \
-         in_transaction boolean, new_token bytea, new_holder text, lease_us bigint, at_least_us bigint) bigint",
-        "diesel_locks_acquire_slot_in_transaction(semaphore text, permits integer, first integer, among integer[], \
-         new_token bytea, new_holder text, lease_us bigint, at_least_us bigint) bigint",
-        "diesel_locks_sequences.name character varying(1020)",
-        "diesel_locks_sequences.scope character varying(1020)",
-        "diesel_locks_sequences.last bigint",
-    ];
+    fn parts() -> &'static [String] {
+        static PARTS: LazyLock<Vec<String>> = LazyLock::new(|| {
+            let name = "character varying(1020)";
+            parts([name, "boolean", "integer", "bigint", "bytea"], OTHER_PARTS)
+        });
+        &PARTS
+    }
 
     /// Through a pooler in transaction mode the next transaction may be one of another session.
     async fn begin_migration(conn: &mut impl Link<Db = Self>) -> Result<(), Error> {
@@ -217,13 +209,6 @@ async fn run_pending(conn: &mut impl Link<Db = Pg>) -> Result<Vec<String>, Error
 
 /// What there is to do; whether the user may create tables, `None` if the `search_path` has no schema that exists.
 async fn plan(conn: &mut impl Link<Db = Pg>) -> Result<(Plan, Option<bool>), Error> {
-    match plan_once(conn).await {
-        Err(Error::DifferentTables { .. }) => plan_once(conn).await,
-        plan => plan,
-    }
-}
-
-async fn plan_once(conn: &mut impl Link<Db = Pg>) -> Result<(Plan, Option<bool>), Error> {
     let (may_read, may_create) = conn.get_result(EnterSchema {}).await?;
     let records = match may_read {
         Some(true) => Records::Readable,
@@ -231,7 +216,7 @@ async fn plan_once(conn: &mut impl Link<Db = Pg>) -> Result<(Plan, Option<bool>)
         None => Records::Missing,
     };
     let parts: Vec<String> = conn.load(Parts {}).await?;
-    Ok((Plan::new(conn, &parts, records).await?, may_create))
+    Ok((Runner(conn).plan(&parts, records).await?, may_create))
 }
 
 /// The name of a database with PostgreSQL's protocol and several writers. It has no advisory locks, or in some versions only.

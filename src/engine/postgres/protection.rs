@@ -8,7 +8,7 @@ use diesel::sql_types::{Bool, Text};
 
 use crate::engine::ending::autocommit_retry;
 use crate::engine::postgres::slots::{Nowait, begin_nowait, end_nowait};
-use crate::engine::slot_queries::{by_key, lock_fence_floor};
+use crate::engine::slot_queries::lock_fence_floor;
 use crate::engine::slots::Expiry;
 use crate::engine::tables::{FENCES, Named, SLOTS, diesel_locks_slots as slots, protected};
 use crate::error::classify::{ErrorClass, classify};
@@ -60,7 +60,7 @@ pub(crate) async fn ensure_changed(
     if changed == 0 && expiry == Expiry::IncludeExpired {
         let (name, number) = (Named(slot.semaphore.as_str()), slot.number_i32());
         let token = slots::token.eq(slot.token.as_bytes().as_slice());
-        let is_held = || diesel::select(exists(by_key(name, number).filter(token)));
+        let is_held = || diesel::select(exists(slots::table.find((name, number)).filter(token)));
         let is_held: bool = autocommit_retry!(conn, conn.get_result(is_held()).await)?;
         if is_held {
             return Err(protected(SLOTS));
@@ -124,7 +124,11 @@ async fn is_hidden_from_locks(
     name: &str,
     number: i32,
 ) -> QueryResult<bool> {
-    let slot = || by_key(Named(name), number).select(slots::number);
+    let slot = || {
+        slots::table
+            .find((Named(name), number))
+            .select(slots::number)
+    };
     let locked: Vec<i32> = conn.load(slot().for_update().no_wait()).await?;
     let visible: Vec<i32> = conn.load(slot()).await?;
     Ok(locked.is_empty() && !visible.is_empty())

@@ -52,12 +52,6 @@ pub(crate) const MIGRATIONS_KEY: i64 = i64::from_be_bytes(*b"diesel-l");
 /// The first key of each kept row's advisory lock: the table's OID, as in the migration.
 const ADVISORY_CLASS: &str = "'diesel_locks_objects'::regclass::integer";
 
-/// The `statement_timeout` in milliseconds of the last attempt, when the time is up: far more than acquiring free locks takes.
-/// Without it the attempt could wait forever for a lock whose holders change faster than [`nowait_lock_timeout`].
-fn grace_ms(ids: usize) -> i32 {
-    i32::try_from(ids).map_or(i32::MAX, |ids| ids.saturating_add(200))
-}
-
 /// The `lock_timeout` of the last attempt: as in `diesel_locks_try_acquire`, and less with many ids, for each of which it counts.
 pub(crate) fn nowait_lock_timeout(ids: usize) -> Duration {
     Duration::from_millis((200 / ids.max(1)).clamp(1, 10) as u64)
@@ -217,8 +211,7 @@ pub(crate) fn free_kept(limit: i64) -> _ {
 /// The marks that have expired.
 #[auto_type]
 pub(crate) fn unwanted() -> _ {
-    let now: DbNow = DbNow {};
-    wanted::table.filter(wanted::until_us.le(now))
+    wanted::table.filter(wanted::until_us.le(DbNow))
 }
 
 /// By id and key: the row may have been purged before its key was locked, and a new row with the same id has another key.
@@ -241,8 +234,8 @@ statement! {
 
 /// BEGIN and the locks in one message of the simple protocol, which has no bound values. Creates no row of a shared lock, unless
 /// this transaction is for it.
-pub(crate) fn begin_and_acquire(request: &Request, creates_rows: bool) -> String {
-    let acquire = acquire_in_time(request, !creates_rows);
+pub(crate) fn begin_and_acquire(request: &Request, creates_shared: bool) -> String {
+    let acquire = acquire_in_time(request, !creates_shared);
     format!("{}; {acquire}", begin_for(request))
 }
 
@@ -263,12 +256,12 @@ fn acquire_in_time(request: &Request, holds_nothing: bool) -> String {
     let Wait::AtMost(_) = request.wait else {
         return acquire;
     };
+    let ids = request.ids.len();
     let (limit, lock_limit) = match request.remaining_millis().unwrap_or(i32::MAX) {
-        0 => (
-            grace_ms(request.ids.len()),
-            nowait_lock_timeout(request.ids.len()).as_millis(),
-        ),
-        left => (left, 0),
+        // Far more than acquiring free locks takes. Without it the attempt could wait forever for a lock whose holders change
+        // faster than its `lock_timeout`.
+        0 => (200 + ids as u64, nowait_lock_timeout(ids).as_millis()),
+        left => (left.unsigned_abs().into(), 0),
     };
     // `transaction_timeout` (PostgreSQL 17, otherwise NULL) would close the connection.
     let limit = format!(

@@ -18,16 +18,15 @@ use crate::engine::slot_queries::{
     self, Key, Lease, held_slots, insert_fence_floor, list_held, list_semaphores, set_fence_floor,
     update_slot, with_slots,
 };
-use crate::engine::slots::SemaphoreBackend;
 use crate::engine::slots::{
     AttemptContext, AttemptOutcome, BatchOutcome, Change, Expiry, Grant, HeldRow, HeldSlot,
-    LeaseRequest, RaiseOutcome, RegisteredPermits, ReleaseKind, SemaphoreRow, classify_refusal,
-    lowest_grantable, renewed,
+    LeaseRequest, RaiseOutcome, RegisteredPermits, ReleaseKind, SemaphoreBackend, SemaphoreRow,
+    classify_refusal, lowest_grantable, renewed,
 };
 use crate::engine::sqlite::write_lock::{
     Deadline, acquire_write_lock, begin_change, ensure_writer,
 };
-use crate::engine::sqlite::{SqliteEngine, end};
+use crate::engine::sqlite::{Path, SqliteEngine, end};
 use crate::engine::tables::{Named, SLOTS, assert_changed, diesel_locks_slots as slots, in_range};
 use crate::link::raw_sql::{push, statement};
 use crate::link::{Link, depth};
@@ -57,7 +56,7 @@ impl<C: Link<Db = Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
     }
 
     async fn database_id(&mut self) -> Result<Option<String>, Error> {
-        let file: String = self.0.get_result(Database {}).await?;
+        let file: String = self.0.get_result(Path {}).await?;
         Ok((!file.is_empty()).then(|| format!("sqlite {file}")))
     }
 
@@ -96,7 +95,12 @@ impl<C: Link<Db = Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
                 number: free.number,
                 fence: fence::next(last.max(free.fence), now_us, free.number),
             };
-            let lease = Lease::new(request, grant);
+            let holder = Named(request.holder);
+            let lease = Lease {
+                request,
+                holder,
+                grant,
+            };
             // The lease begins at this statement, after the wait for other writers.
             let since = Instant::now();
             let granted = conn.execute(GrantLease { lease }).await?;
@@ -141,10 +145,6 @@ impl<C: Link<Db = Sqlite>> SemaphoreBackend for SqliteEngine<'_, C> {
         let free: Vec<i32> = self.0.load(slot_queries::free(name)).await?;
         let candidates = lowest_grantable(free, slots, semaphore.permits_i32());
         Ok(AttemptOutcome::Candidates(candidates))
-    }
-
-    async fn resize_in_progress(&mut self) -> Result<bool, Error> {
-        Ok(false)
     }
 
     async fn create_batch(
@@ -346,7 +346,7 @@ async fn find_free(
             let free = slots::table
                 .filter(slots::name.eq(Named(name)))
                 .filter(slots::number.eq_any(open))
-                .filter(slots::expires_us.le(DbNow {}))
+                .filter(slots::expires_us.le(DbNow))
                 .order(slots::number)
                 .limit(1_i64)
                 .select((slots::number, slots::fence));
@@ -361,10 +361,6 @@ async fn find_free(
 
 statement! {
     Sqlite;
-    /// Returns the path of the database file, or an empty text for a database in memory.
-    Database {} -> Text,
-    |self| { "SELECT coalesce(file, '') FROM pragma_database_list WHERE name = 'main'" }
-
     Pin<'a> { key: Key<'a> } -> Integer,
     |self| { "SELECT number FROM diesel_locks_slots"; [&self.key] }
 
@@ -402,11 +398,15 @@ statement! {
 
 #[auto_type]
 fn first_slot<'a>(name: Named<'a>) -> _ {
-    let left: LeaseRemaining = LeaseRemaining {};
     slots::table
         .filter(slots::name.eq(name))
         .filter(slots::number.eq(1_i32))
-        .select((slots::fence, slots::acquired_us, slots::hold_until_us, left))
+        .select((
+            slots::fence,
+            slots::acquired_us,
+            slots::hold_until_us,
+            LeaseRemaining,
+        ))
 }
 
 /// The requested leases, as JSON: a table, and the condition that joins a slot with its lease.

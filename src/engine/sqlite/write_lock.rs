@@ -190,9 +190,8 @@ pub(crate) async fn acquire_write_lock(
     let before: i32 = conn.get_result(BusyTimeout {}).await?;
     let timeout = step.unwrap_or_default().as_millis();
     let wanted = i32::try_from(timeout).unwrap_or(i32::MAX);
-    let is_set = before == wanted;
     let result = caught(async {
-        if !is_set {
+        if before != wanted {
             conn.batch(&set_busy_timeout(wanted)).await?;
         }
         match step {
@@ -201,10 +200,11 @@ pub(crate) async fn acquire_write_lock(
         }
     });
     let result = result.await;
-    if is_set {
-        return result.unwrap_or_else(|panic| resume_unwind(panic));
-    }
-    let restored = caught(conn.batch(&set_busy_timeout(before))).await;
+    let restored = if before == wanted {
+        Ok(Ok(()))
+    } else {
+        caught(conn.batch(&set_busy_timeout(before))).await
+    };
     if !matches!(restored, Ok(Ok(()))) {
         depth::mark_broken(conn.status());
     }

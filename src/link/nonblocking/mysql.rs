@@ -1,10 +1,11 @@
 //! `AsyncMysqlConnection`.
 
-use std::iter;
 use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
+use std::{iter, mem};
 
+use diesel::connection::TransactionManagerStatus;
 use diesel::deserialize::FromSqlRow;
 use diesel::dsl::select;
 use diesel::expression::QueryMetadata;
@@ -23,8 +24,6 @@ use crate::link::Link;
 use crate::link::nonblocking::{cancel_in_turn, client_server_link, end_dropped, rows};
 
 impl Link for AsyncMysqlConnection {
-    const EXECUTES_WITHOUT_ROWS: bool = true;
-
     client_server_link!();
 
     async fn execute<Q>(&mut self, statement: Q) -> QueryResult<usize>
@@ -46,13 +45,11 @@ impl Link for AsyncMysqlConnection {
     /// The answers of the text protocol to one statement look like those to any other.
     async fn is_in_step(&mut self) -> bool {
         let number = fastrand::i64(..);
-        let mut check = Check {
-            conn: self,
-            answered: false,
-        };
         let query = select(number.into_sql::<BigInt>());
-        let answer: QueryResult<Vec<i64>> = rows(check.conn, query).await;
-        check.answered = true;
+        // If this is dropped without an answer, that is not read any more, and a pool is to discard the connection.
+        let before = mem::replace(self.status(), TransactionManagerStatus::InError);
+        let answer: QueryResult<Vec<i64>> = rows(self, query).await;
+        *self.status() = before;
         answer.is_ok_and(|answer| answer == [number])
     }
 
@@ -91,20 +88,6 @@ impl Link for AsyncMysqlConnection {
     async fn until_ended(&mut self) {
         for _ in 0..MOST_ANSWERS {
             let _answer_or_end = self.batch_execute("DO 0").await;
-        }
-    }
-}
-
-/// If this is dropped without an answer, that is not read any more, and a pool is to discard the connection.
-struct Check<'c> {
-    conn: &'c mut AsyncMysqlConnection,
-    answered: bool,
-}
-
-impl Drop for Check<'_> {
-    fn drop(&mut self) {
-        if !self.answered {
-            self.conn.status().set_in_error();
         }
     }
 }

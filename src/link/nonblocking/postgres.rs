@@ -32,19 +32,13 @@ impl Link for AsyncPgConnection {
 
     const TRANSACTION_CHECK: Option<&'static str> = Some(ASSERT_BEGUN);
 
-    /// Outside of a transaction, a query is sent with the statement that fails in one that diesel-async does not count, and so
-    /// has the statement fail.
     async fn execute<Q>(&mut self, statement: Q) -> QueryResult<usize>
     where
         Q: QueryFragment<Pg> + QueryId + Send,
     {
-        if counts_transactions(self) {
-            return self.execute_returning_count(statement).await;
-        }
-        let (mut checking, mut executing) = (&*self, &*self);
-        let check = checking.batch_execute(ASSERT_BEGUN);
-        let (check, count) = join(check, executing.execute_returning_count(statement)).await;
-        tracked(check).and(count)
+        let is_open = counts_transactions(self);
+        let mut executing = &*self;
+        tracked(self, is_open, executing.execute_returning_count(statement)).await
     }
 
     async fn load<Q, T>(&mut self, query: Q) -> QueryResult<Vec<T>>
@@ -53,13 +47,9 @@ impl Link for AsyncPgConnection {
         Pg: QueryMetadata<Q::SqlType>,
         T: FromSqlRow<Q::SqlType, Pg> + Send,
     {
-        if counts_transactions(self) {
-            return rows(self, query).await;
-        }
-        let (mut checking, mut reading) = (&*self, &*self);
-        let check = checking.batch_execute(ASSERT_BEGUN);
-        let (check, read) = join(check, rows(&mut reading, query)).await;
-        tracked(check).and(read)
+        let is_open = counts_transactions(self);
+        let mut reading = &*self;
+        tracked(self, is_open, rows(&mut reading, query)).await
     }
 
     async fn begin_and_load<Q, T>(
@@ -109,11 +99,21 @@ fn counts_transactions(conn: &mut AsyncPgConnection) -> bool {
         .is_ok_and(|depth| depth.is_some())
 }
 
-/// Any other error of the check says nothing about the statement.
-fn tracked(check: QueryResult<()>) -> QueryResult<()> {
+/// Runs the statement. Outside of a transaction, a query is sent with it that fails in one that diesel-async does not count, and so
+/// has the statement fail.
+async fn tracked<T>(
+    mut conn: &AsyncPgConnection,
+    is_open: bool,
+    statement: impl Future<Output = QueryResult<T>>,
+) -> QueryResult<T> {
+    if is_open {
+        return statement.await;
+    }
+    let (check, outcome) = join(conn.batch_execute(ASSERT_BEGUN), statement).await;
     match check.map_err(untracked) {
         Err(Ok(untracked)) => Err(untracked.into()),
-        _ => Ok(()),
+        // Any other error of the check says nothing about the statement.
+        _ => outcome,
     }
 }
 
@@ -142,8 +142,7 @@ async fn end(mut conn: AsyncPgConnection, statements: Vec<String>) {
     let token = conn.cancel_token();
     let first_pauses = iter::once(FIRST_PAUSE).chain(iter::repeat(OWN_PAUSE));
     for (sql, first_pause) in statements.iter().zip(first_pauses) {
-        let mut repetitions = 0;
-        loop {
+        for repetition in 0.. {
             let answer = cancel_until_answered(&mut conn, sql, &token, first_pause).await;
             let Some(answer) = answer else {
                 tracing::warn!(target: "diesel_locks::cancel", "no answer to {sql}: the connection is closed");
@@ -152,11 +151,10 @@ async fn end(mut conn: AsyncPgConnection, statements: Vec<String>) {
             let Err(error) = answer else {
                 break;
             };
-            repetitions += 1;
             if is_closed(&mut conn) {
                 return cancel_blindly(token).await;
             }
-            if repetitions > MOST_REPETITIONS {
+            if repetition == MOST_REPETITIONS {
                 tracing::warn!(target: "diesel_locks::cancel", %error, "a connection is closed");
                 return;
             }

@@ -7,7 +7,7 @@ use crate::engine::mysql::object_lock::{AcquireError, Acquisition, MIN_LIMIT_MS,
 use crate::engine::mysql::object_lock_sql::{AcquireNamedLock, ReleaseNamedLock};
 use crate::error::classify::ErrorClass;
 use crate::link::Link;
-use crate::link::depth::LockedObjects;
+use crate::link::depth::locked_mode;
 use crate::{ObjectId, Wait};
 
 /// The time in seconds for a named lock, per attempt, if other locks may be held: InnoDB detects no deadlocks that involve it.
@@ -20,33 +20,33 @@ impl<C: Link<Db = Mysql>> Acquisition<'_, '_, C> {
     ) -> Result<(), AcquireError> {
         loop {
             if self.acquire_named_lock(id).await? {
-                let locked = self.lock_or_insert_row(id).await;
+                // No other session inserts a row of this id.
+                let locked = async {
+                    while !self.lock_or_insert_row(id).await? {}
+                    Ok(())
+                };
+                let locked = locked.await;
                 let released = self.release_named_lock(id).await;
                 return locked.and(released);
             }
             // After waiting for a row that was then deleted, this session still has its index record locked, and the holder
             // of the named lock waits for it. If no session has the record locked, two inserts may deadlock, which InnoDB
             // resolves.
-            if self.lock_row(id).await?.is_some() || self.insert_row(id).await? {
+            if self.lock_or_insert_row(id).await? {
                 return Ok(());
             }
         }
     }
 
-    /// Called under the named lock, where no other session inserts a row of this id.
-    async fn lock_or_insert_row(&mut self, id: &ObjectId) -> Result<(), AcquireError> {
-        loop {
-            if self.lock_row(id).await?.is_some() || self.insert_row(id).await? {
-                return Ok(());
-            }
-        }
+    async fn lock_or_insert_row(&mut self, id: &ObjectId) -> Result<bool, AcquireError> {
+        Ok(self.lock_row(id).await?.is_some() || self.insert_row(id).await?)
     }
 
     /// Acquires the named lock. Returns `false` when the transaction should wait for the row instead.
     async fn acquire_named_lock(&mut self, id: &ObjectId) -> Result<bool, AcquireError> {
         let (request, holds_nothing) = (self.request, self.holds_nothing());
         // Another session may have the named lock and wait for this one.
-        let holds_row = LockedObjects::mode(self.engine.0.status(), id).is_some();
+        let holds_row = locked_mode(self.engine.0.status(), id).is_some();
         let longest = match (holds_nothing, holds_row) {
             (true, _) => i32::MAX,
             (false, true) => 0,
