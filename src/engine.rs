@@ -43,6 +43,7 @@ use diesel::connection::{Connection, TransactionManagerStatus};
 use crate::engine::migration_runner::SqlMigration;
 use crate::engine::sequence_queries::{DrawRequest, SequenceRow};
 use crate::engine::slots::SemaphoreBackend;
+use crate::link::Savepoint;
 use crate::values::held_object_lock::HeldObjectLock;
 use crate::values::list_options::ListRequest;
 use crate::values::lock_request::{LockOutcome, Request};
@@ -60,12 +61,7 @@ pub trait Engine: SemaphoreBackend {
     /// The open transactions, as Diesel counts them.
     fn status(&mut self) -> &mut TransactionManagerStatus;
 
-    async fn begin_savepoint(&mut self) -> Result<(), diesel::result::Error>;
-
-    async fn release_savepoint(&mut self) -> Result<(), diesel::result::Error>;
-
-    /// Ends the innermost savepoint and undoes its changes.
-    async fn roll_back_to_savepoint(&mut self) -> Result<(), diesel::result::Error>;
+    async fn savepoint(&mut self, act: Savepoint) -> Result<(), diesel::result::Error>;
 
     /// Fails with [`Error::Unsupported`] for options that the engine does not have.
     fn validate(&self, _: &TransactionOptions) -> Result<(), Error> {

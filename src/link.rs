@@ -165,9 +165,25 @@ where
     work
 }
 
+/// What is done with the innermost savepoint.
+#[derive(Clone, Copy, Debug)]
+pub enum Savepoint {
+    Begin,
+    Release,
+    RollBack,
+}
+
+pub(crate) async fn savepoint(conn: &mut impl Link, act: Savepoint) -> QueryResult<()> {
+    match act {
+        Savepoint::Begin => conn.begin_nested().await,
+        Savepoint::Release => release(conn).await,
+        Savepoint::RollBack => conn.roll_back().await,
+    }
+}
+
 /// Releases the innermost savepoint. When that fails and Diesel counts the savepoint no longer, rolls back to it, so that
 /// the transaction around it is usable and does not commit what the savepoint contains.
-pub(crate) async fn release(conn: &mut impl Link) -> QueryResult<()> {
+async fn release(conn: &mut impl Link) -> QueryResult<()> {
     let outer = depth::counted(conn.status()).map_or(0, |before| before.saturating_sub(1));
     let released = conn.commit().await;
     let is_outer = depth::counted(conn.status()).is_ok_and(|now| now == outer);

@@ -7,6 +7,7 @@ use crate::acts::cancel_guard::CancelGuard;
 use crate::acts::closures::{RepeatedWork, Work};
 use crate::engine::ending::{aborted, commit_error, roll_back, roll_back_from};
 use crate::engine::{Engine, HasEngine};
+use crate::link::Savepoint;
 use crate::link::depth::{
     RunningClosure, StartedMark, add_locked, counted, depth, ended_in_closure, mark_broken,
     mark_running, mark_started,
@@ -205,7 +206,8 @@ async fn commit(engine: &mut dyn Engine, inside: u32) -> Result<(), Error> {
     let ended = if inside == 1 {
         engine.commit().await
     } else {
-        engine.release_savepoint().await.map_err(commit_error)
+        let released = engine.savepoint(Savepoint::Release).await;
+        released.map_err(commit_error)
     };
     let Err(error) = ended else {
         return Ok(());
@@ -232,7 +234,7 @@ async fn with_prepared(engine: &mut dyn Engine, error: Error) -> Error {
 
 pub(crate) async fn begin_savepoint(engine: &mut dyn Engine) -> Result<(), Error> {
     engine.assert_open().await?;
-    Ok(engine.begin_savepoint().await?)
+    Ok(engine.savepoint(Savepoint::Begin).await?)
 }
 
 /// [`roll_back`] after an attempt of a wait that is stopped has begun the transaction, without an await in between. It is

@@ -2,11 +2,17 @@
 
 use crate::Error;
 use crate::engine::Engine;
+use crate::link::Savepoint;
 use crate::link::depth::{break_if_panicked, counted, mark_broken, mark_closed};
 use crate::rt::{self, LATEST_ANSWER, caught};
 
 /// The savepoint with which a transaction of this crate starts on MySQL and SQLite, and which others do not have.
 pub(crate) const START_SAVEPOINT: &str = "diesel_locks_started";
+
+/// Fails if no transaction is open: on PostgreSQL SAVEPOINT, on MySQL, where it has no effect then, RELEASE, whose error names the
+/// savepoint.
+pub(crate) const ASSERT_OPEN: &str =
+    "SAVEPOINT diesel_locks_open; RELEASE SAVEPOINT diesel_locks_open";
 
 /// Maps an error of COMMIT or RELEASE. An error that names a savepoint, in any language, means that the savepoint does
 /// not exist, because the database has already ended its transaction. So does one on PostgreSQL that names the statement.
@@ -40,7 +46,7 @@ pub(crate) async fn roll_back_from(engine: &mut dyn Engine, inside: u32) -> bool
         && now >= inside.max(2)
     {
         // diesel-async panics in a debug build, if the future of a nested transaction of its own was dropped at its end.
-        let Ok(result) = caught(engine.roll_back_to_savepoint()).await else {
+        let Ok(result) = caught(engine.savepoint(Savepoint::RollBack)).await else {
             tracing::warn!("a rollback panicked: the connection is not used any more");
             mark_broken(engine.status());
             rolled_back = false;

@@ -69,56 +69,9 @@ pub(crate) fn not_privileged(privilege: RequiredPrivilege, error: Error) -> Erro
 
 type Versions = SqlLiteral<Text>;
 
-pub(crate) struct Plan {
-    /// In the order of their versions.
-    pub(crate) pending: Vec<SqlMigration>,
-    records_exist: bool,
-}
-
-impl Plan {
-    pub(crate) async fn create_records<DB: Dialect>(
-        &self,
-        conn: &mut impl Link<Db = DB>,
-    ) -> Result<(), Error> {
-        if self.records_exist {
-            return Ok(());
-        }
-        run_part(conn, RECORDS, CREATE_MIGRATIONS_TABLE).await
-    }
-
-    /// Runs each migration in a transaction, or in a savepoint of the open one.
-    pub(crate) async fn run_all<DB: Dialect>(
-        self,
-        conn: &mut impl Link<Db = DB>,
-    ) -> Result<Vec<String>, Error> {
-        self.create_records(conn).await?;
-        let mut ran = Vec::with_capacity(self.pending.len());
-        for migration in self.pending {
-            let begun = conn.begin_nested().await;
-            begun.map_err(|error| Error::Migration(Box::new(error)))?;
-            let version = migration.run(conn).await;
-            ran.push(link::end(conn, version).await?);
-        }
-        Ok(ran)
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Records {
-    Readable,
-    /// The user may not read it.
-    Hidden,
-    Missing,
-}
-
-impl Records {
-    pub(crate) fn among(parts: &[String]) -> Self {
-        if parts.iter().any(|part| part.starts_with(RECORDS)) {
-            Self::Readable
-        } else {
-            Self::Missing
-        }
-    }
+/// Whether Diesel's table is among the tables whose parts the user may read.
+pub(crate) fn lists_records(parts: &[String]) -> bool {
+    parts.iter().any(|part| part.starts_with(RECORDS))
 }
 
 /// Migrations of the application that may have left a part of themselves when their process ended. Not a table of this crate's
@@ -225,31 +178,50 @@ where
         self.0.load(versions).await
     }
 
-    /// Compares the parts of the tables that exist with those of this version, and with the versions that are recorded. Without
-    /// `records`, because Diesel's table does not exist or the user may not read it, only the parts count.
-    pub(crate) async fn plan(&mut self, parts: &[String], records: Records) -> Result<Plan, Error> {
+    /// The pending migrations of this crate, in the order of their versions. Compares the parts of the tables that exist with those
+    /// of this version, and with the versions that are recorded. If those can't be read, because Diesel's table does not exist or
+    /// the user may not read it, only the parts count.
+    pub(crate) async fn pending(
+        &mut self,
+        parts: &[String],
+        has_records: bool,
+    ) -> Result<Vec<SqlMigration>, Error> {
         let missing = DB::parts().iter().find(|part| !parts.contains(part));
-        let all = sql_of::<DB>(DB::MIGRATIONS)?;
-        let pending: Vec<_> = match records {
-            Records::Readable => {
-                let recorded = self.versions(RECORDS).await;
-                let recorded = recorded.map_err(|error| Error::Migration(Box::new(error)))?;
-                let lacks = |migration: &SqlMigration| !recorded.contains(&migration.version);
-                let pending: Vec<_> = all.into_iter().filter(lacks).collect();
-                match missing {
-                    Some(missing) if pending.is_empty() => {
-                        return Err(Error::DifferentTables { missing });
-                    }
-                    _ => pending,
-                }
+        let mut pending = sql_of::<DB>(DB::MIGRATIONS)?;
+        if has_records {
+            let recorded = self.versions(RECORDS).await;
+            let recorded = recorded.map_err(|error| Error::Migration(Box::new(error)))?;
+            pending.retain(|migration| !recorded.contains(&migration.version));
+            if let Some(missing) = missing
+                && pending.is_empty()
+            {
+                return Err(Error::DifferentTables { missing });
             }
-            Records::Missing | Records::Hidden if missing.is_none() => Vec::new(),
-            Records::Missing | Records::Hidden => all,
-        };
-        Ok(Plan {
-            pending,
-            records_exist: records != Records::Missing,
-        })
+        } else if missing.is_none() {
+            pending.clear();
+        }
+        Ok(pending)
+    }
+
+    /// Creates Diesel's table unless it exists.
+    pub(crate) async fn create_records(&mut self) -> Result<(), Error> {
+        run_part(self.0, RECORDS, CREATE_MIGRATIONS_TABLE).await
+    }
+
+    /// Runs these migrations of this crate, each in a transaction, or in a savepoint of the open one.
+    pub(crate) async fn run_own(
+        &mut self,
+        pending: Vec<SqlMigration>,
+    ) -> Result<Vec<String>, Error> {
+        self.create_records().await?;
+        let mut ran = Vec::with_capacity(pending.len());
+        for migration in pending {
+            let begun = self.0.begin_nested().await;
+            begun.map_err(|error| Error::Migration(Box::new(error)))?;
+            let version = migration.run(self.0).await;
+            ran.push(link::end(self.0, version).await?);
+        }
+        Ok(ran)
     }
 
     /// Runs those that are not recorded. No session does the same: by a lock of the session, or else of [`Dialect::lock_migration`].
@@ -257,7 +229,7 @@ where
         let mut known = self.versions(RECORDS).await;
         if known.is_err() {
             // `migrate` may have found its records in another schema.
-            run_part(self.0, RECORDS, CREATE_MIGRATIONS_TABLE).await?;
+            self.create_records().await?;
             known = self.versions(RECORDS).await;
         }
         let known = known?;

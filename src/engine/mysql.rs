@@ -28,7 +28,7 @@ use crate::engine::sequence_queries::{DrawRequest, SequenceRow, list_sequences};
 use crate::engine::tables::{diesel_locks_sequences, in_range};
 use crate::engine::{Engine, ending, has_engine};
 use crate::error::classify::{ErrorClass, classify};
-use crate::link::{self, Link, depth};
+use crate::link::{self, Link, Savepoint, depth};
 use crate::rt::caught;
 use crate::values::held_object_lock::HeldObjectLock;
 use crate::values::list_options::ListRequest;
@@ -52,16 +52,8 @@ impl<C: Link<Db = Mysql>> Engine for MysqlEngine<'_, C> {
         self.0.status()
     }
 
-    async fn begin_savepoint(&mut self) -> Result<(), diesel::result::Error> {
-        self.0.begin_nested().await
-    }
-
-    async fn release_savepoint(&mut self) -> Result<(), diesel::result::Error> {
-        link::release(self.0).await
-    }
-
-    async fn roll_back_to_savepoint(&mut self) -> Result<(), diesel::result::Error> {
-        self.0.roll_back().await
+    async fn savepoint(&mut self, act: Savepoint) -> Result<(), diesel::result::Error> {
+        link::savepoint(self.0, act).await
     }
 
     fn validate(&self, transaction: &TransactionOptions) -> Result<(), Error> {

@@ -30,7 +30,7 @@ use crate::engine::tables::{
 use crate::engine::{Engine, ending, has_engine};
 use crate::error::classify::{ErrorClass, classify};
 use crate::link::raw_sql::untracked;
-use crate::link::{self, Link, depth};
+use crate::link::{self, Link, Savepoint, depth};
 use crate::rt::caught;
 use crate::values::held_object_lock::HeldObjectLock;
 use crate::values::list_options::ListRequest;
@@ -53,16 +53,8 @@ impl<C: Link<Db = Pg>> Engine for PostgresEngine<'_, C> {
         self.0.status()
     }
 
-    async fn begin_savepoint(&mut self) -> Result<(), diesel::result::Error> {
-        self.0.begin_nested().await
-    }
-
-    async fn release_savepoint(&mut self) -> Result<(), diesel::result::Error> {
-        link::release(self.0).await
-    }
-
-    async fn roll_back_to_savepoint(&mut self) -> Result<(), diesel::result::Error> {
-        self.0.roll_back().await
+    async fn savepoint(&mut self, act: Savepoint) -> Result<(), diesel::result::Error> {
+        link::savepoint(self.0, act).await
     }
 
     async fn begin(&mut self, transaction: &TransactionOptions) -> Result<bool, Error> {
@@ -74,7 +66,7 @@ impl<C: Link<Db = Pg>> Engine for PostgresEngine<'_, C> {
         if C::IS_OF_DIESEL {
             return Ok(());
         }
-        let outcome = self.0.batch(sql::ASSERT_OPEN).await;
+        let outcome = self.0.batch(ending::ASSERT_OPEN).await;
         outcome.map_err(|error| match &error {
             diesel::result::Error::DatabaseError(DatabaseErrorKind::Unknown, _)
                 if classify(&error) == ErrorClass::Other =>

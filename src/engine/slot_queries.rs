@@ -274,26 +274,12 @@ where
     [u8]: ToSql<Binary, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push!(out; "UPDATE diesel_locks_slots"; {DB::BY_PRIMARY_KEY}; [&self.change]; [&self.key]);
-        if self.expiry == Expiry::Unexpired {
-            push!(out; " AND expires_us > "; {DB::NOW});
-        }
-        out.push_sql(self.and);
-        Ok(())
-    }
-}
-
-/// If only changed rows are counted, each column is set to another value than before: an expiry that is there already becomes 1 µs
-/// later. MySQL sets the columns in this order.
-impl<DB: Dialect> QueryFragment<DB> for Change<'_>
-where
-    str: ToSql<Text, DB>,
-    i64: ToSql<BigInt, DB>,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        push!(out; "UPDATE diesel_locks_slots"; {DB::BY_PRIMARY_KEY});
+        // If only changed rows are counted, each column is set to another value than before: an expiry that is there already becomes
+        // 1 µs later. MySQL sets the columns in this order.
         let counts_changed = DB::COUNTS_CHANGED_ROWS;
-        match self {
-            Self::Renew { lease_us } => {
+        match &self.change {
+            Change::Renew { lease_us } => {
                 push!(out;
                     " SET expires_us = "; {DB::GREATEST}; "(hold_until_us, "; {DB::NOW}; " + ", BigInt = lease_us; ")";
                 );
@@ -303,21 +289,26 @@ where
                     );
                 }
             }
-            Self::RequestRelease => {
+            Change::RequestRelease => {
                 push!(out; " SET release_requested_us = "; {DB::NOW});
                 if counts_changed {
                     push!(out; " + (release_requested_us = "; {DB::NOW}; ")");
                 }
             }
-            Self::Data(data) => {
+            Change::Data(data) => {
                 out.push_sql(" SET ");
                 if counts_changed {
                     push!(out; "expires_us = expires_us + (data <=> ", Name = data; "), ");
                 }
                 push!(out; "data = ", Name = data);
             }
-            Self::Release(kind) => out.push_sql(kind.set()),
+            Change::Release(kind) => out.push_sql(kind.set()),
         }
+        push!(out; [&self.key]);
+        if self.expiry == Expiry::Unexpired {
+            push!(out; " AND expires_us > "; {DB::NOW});
+        }
+        out.push_sql(self.and);
         Ok(())
     }
 }

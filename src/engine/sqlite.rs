@@ -15,7 +15,7 @@ use diesel::sqlite::{Sqlite, SqliteConnection};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use crate::engine::dialect::Dialect;
-use crate::engine::migration_runner::{Plan, Records, Runner, SqlMigration};
+use crate::engine::migration_runner::{Runner, SqlMigration, lists_records};
 use crate::engine::sequence_queries::{
     DrawRequest, SequenceRow, Upsert, assert_exhausted, last_drawn, list_sequences,
 };
@@ -26,7 +26,7 @@ use crate::error::texts::NEWER_SQLITE;
 #[cfg(feature = "async-sqlite")]
 use crate::link::nonblocking::sqlite::Conn;
 use crate::link::raw_sql::{BusyTimeout, set_busy_timeout, statement};
-use crate::link::{self, Link, depth};
+use crate::link::{self, Link, Savepoint, depth};
 use crate::rt::backoff::jittered;
 use crate::rt::{self, caught};
 use crate::values::held_object_lock::HeldObjectLock;
@@ -57,16 +57,8 @@ impl<C: Link<Db = Sqlite>> Engine for SqliteEngine<'_, C> {
         self.0.status()
     }
 
-    async fn begin_savepoint(&mut self) -> Result<(), diesel::result::Error> {
-        self.0.begin_nested().await
-    }
-
-    async fn release_savepoint(&mut self) -> Result<(), diesel::result::Error> {
-        link::release(self.0).await
-    }
-
-    async fn roll_back_to_savepoint(&mut self) -> Result<(), diesel::result::Error> {
-        self.0.roll_back().await
+    async fn savepoint(&mut self, act: Savepoint) -> Result<(), diesel::result::Error> {
+        link::savepoint(self.0, act).await
     }
 
     fn validate(&self, transaction: &TransactionOptions) -> Result<(), Error> {
@@ -386,14 +378,18 @@ async fn migrate_once(conn: &mut impl Link<Db = Sqlite>) -> Result<Vec<String>, 
             needed: NEWER_SQLITE,
         });
     }
-    match plan(conn).await {
-        Ok(plan) if plan.pending.is_empty() => return Ok(Vec::new()),
+    match pending(conn).await {
+        Ok(pending) if pending.is_empty() => return Ok(Vec::new()),
         // Another connection writes, which is waited for.
         Err(error) if !error.is_timeout() => return Err(error),
         Ok(_) | Err(_) => {}
     }
     begin_write(conn, &Deadline::new(Wait::Forever)).await?;
-    let ran = async { plan(conn).await?.run_all(conn).await }.await;
+    let ran = async {
+        let pending = pending(conn).await?;
+        Runner(conn).run_own(pending).await
+    };
+    let ran = ran.await;
     end(conn, ran).await
 }
 
@@ -405,7 +401,7 @@ fn is_new_enough(version: &str) -> bool {
     }
 }
 
-async fn plan(conn: &mut impl Link<Db = Sqlite>) -> Result<Plan, Error> {
+async fn pending(conn: &mut impl Link<Db = Sqlite>) -> Result<Vec<SqlMigration>, Error> {
     let parts: Vec<String> = conn.load(Parts {}).await?;
-    Runner(conn).plan(&parts, Records::among(&parts)).await
+    Runner(conn).pending(&parts, lists_records(&parts)).await
 }

@@ -9,7 +9,7 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use crate::Error;
 use crate::engine::dialect::Dialect;
-use crate::engine::migration_runner::{self, Plan, Records, Runner, SqlMigration};
+use crate::engine::migration_runner::{self, Runner, SqlMigration};
 use crate::engine::mysql::MysqlEngine;
 use crate::engine::mysql::execute::MysqlError;
 use crate::engine::mysql::galera::Cluster;
@@ -135,7 +135,7 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         self.assert_no_transaction().await?;
         // The versions of applied migrations are texts.
         self.check_client_library().await?;
-        if self.plan().await?.pending.is_empty() {
+        if self.pending().await?.is_empty() {
             return Ok(0);
         }
         let attempts = match self.find_cluster().await? {
@@ -209,19 +209,20 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     }
 
     async fn run_next(&mut self) -> Result<Option<String>, Error> {
-        let plan = self.plan().await?;
-        let Some(next) = plan.pending.first() else {
+        let pending = self.pending().await?;
+        let Some(next) = pending.first() else {
             return Ok(None);
         };
-        plan.create_records(self.0).await?;
+        Runner(self.0).create_records().await?;
         // Not in a transaction, which DDL would end. The record is committed without autocommit too.
         let version = next.run(self.0).await?;
         self.0.batch("COMMIT").await?;
         Ok(Some(version))
     }
 
-    async fn plan(&mut self) -> Result<Plan, Error> {
+    async fn pending(&mut self) -> Result<Vec<SqlMigration>, Error> {
         let parts: Vec<String> = self.load(Parts {}).await?;
-        Runner(self.0).plan(&parts, Records::among(&parts)).await
+        let has_records = migration_runner::lists_records(&parts);
+        Runner(self.0).pending(&parts, has_records).await
     }
 }

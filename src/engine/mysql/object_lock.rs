@@ -1,6 +1,6 @@
 //! Acquires object locks. Free objects are locked by one message of `object_lock_sql`; otherwise row by row here: locks the row
 //! of an id, or inserts it under the named lock under which one session at a time does so. On Galera see `galera`.
-//! Time limits: `limit` here, `execute::get_within`, and `object_lock_sql` for the message that begins a transaction.
+//! Time limits: `row` here, `execute::get_within`, and `object_lock_sql` for the message that begins a transaction.
 
 mod marks;
 mod named_lock;
@@ -414,8 +414,7 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
         });
         let inserted = inserted.await;
         let inserted = if is_limited {
-            let restore = sql::RestoreInsert {};
-            self.engine.restore_by(&restore, inserted).await
+            self.engine.restore_after(inserted).await
         } else {
             inserted.unwrap_or_else(|panic| resume_unwind(panic))
         };

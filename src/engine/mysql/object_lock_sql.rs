@@ -2,11 +2,9 @@
 
 use std::fmt::Write;
 
-use diesel::QueryResult;
 use diesel::dsl::{auto_type, delete as delete_from, insert_into};
 use diesel::mysql::Mysql;
 use diesel::prelude::{ExpressionMethods, QueryDsl};
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable};
 
 use crate::engine::dialect::{DbNow, Dialect};
@@ -115,25 +113,13 @@ fn literals<'a>(ids: impl IntoIterator<Item = &'a ObjectId>) -> String {
 const WITH_ID: &str =
     "/*M!100100 IFNULL((SELECT 0 FROM diesel_locks_objects WHERE id = x'00' FOR UPDATE), 0) + */ ";
 
-/// Fails if another transaction holds one of the rows, uncommitted ones included. Locks nothing: at READ COMMITTED InnoDB releases
-/// at once what a statement has locked anew and its condition then excludes, and `kept` is never larger than 2. What the
-/// transaction held before stays locked. Not cached: the number of ids varies.
-pub(crate) struct Probe<'a> {
-    pub(crate) ids: &'a [&'a ObjectId],
-    pub(crate) shared: bool,
-}
-
-impl QueryId for Probe<'_> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl Query for Probe<'_> {
-    type SqlType = BigInt;
-}
-
-impl QueryFragment<Mysql> for Probe<'_> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
+statement! {
+    Mysql;
+    /// Fails if another transaction holds one of the rows, uncommitted ones included. Locks nothing: at READ COMMITTED InnoDB
+    /// releases at once what a statement has locked anew and its condition then excludes, and `kept` is never larger than 2. What
+    /// the transaction held before stays locked. Not cached: the number of ids varies.
+    Probe<'a> { ids: &'a [&'a ObjectId], shared: bool } -> BigInt, by text,
+    |self, out| {
         out.unsafe_to_cache_prepared();
         // Not by the optimizer's choice, which may be to read, and lock, the whole table.
         push!(out;
@@ -144,13 +130,8 @@ impl QueryFragment<Mysql> for Probe<'_> {
             push!(out; "", Binary = id.as_str().as_bytes(); ", ");
         }
         // No id of an object. A row that is found by one key alone is read, and stays locked, before the condition is evaluated.
-        let mode = if self.shared {
-            IN_SHARE_MODE
-        } else {
-            FOR_UPDATE
-        };
+        let mode = if self.shared { IN_SHARE_MODE } else { FOR_UPDATE };
         push!(out; "x'00')"; {mode}; " NOWAIT");
-        Ok(())
     }
 }
 
@@ -172,14 +153,6 @@ statement! {
     |self| {
         "SET @diesel_locks_row_wait = @@SESSION.innodb_lock_wait_timeout, \
          SESSION innodb_lock_wait_timeout = /*!80000 1 *//*M!100100 0 */"
-    }
-
-    /// Has no effect unless [`LimitInsert`] has run.
-    RestoreInsert {} -> Integer,
-    |self| {
-        "SET SESSION innodb_lock_wait_timeout = \
-         CAST(COALESCE(@diesel_locks_row_wait, @@SESSION.innodb_lock_wait_timeout) AS UNSIGNED), \
-         @diesel_locks_row_wait = NULL"
     }
 
     /// Deletes rows that no transaction has locked, at most `limit`. Also the row of a transient lock whose DELETE

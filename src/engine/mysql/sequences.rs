@@ -97,13 +97,12 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
             // It may have acquired the named lock.
             Err(failure) => failure.is_interrupted(),
         };
-        let added = match taken {
-            Ok((_, unknown)) => match self.ensure_one_writer(unknown == 1).await {
-                Ok(()) => self.add(draw).await,
-                Err(error) => Err(error),
-            },
-            Err(failure) => Err(failure.into()),
+        let added = async {
+            let (_, unknown) = taken?;
+            self.ensure_one_writer(unknown == 1).await?;
+            self.add(draw).await
         };
+        let added = added.await;
         if leave {
             let left = self.restore(&ReleaseNamedLock { id }).await;
             if added.is_ok() {

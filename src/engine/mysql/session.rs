@@ -6,27 +6,19 @@ use std::thread;
 use diesel::QueryResult;
 use diesel::mysql::Mysql;
 use diesel::query_builder::{QueryFragment, QueryId};
-use diesel::sql_types::{BigInt, Nullable};
 
 use crate::engine::ending;
 use crate::engine::mysql::MysqlEngine;
-use crate::engine::mysql::sql::{self, IN_TRANSACTION, Session, SessionState};
+use crate::engine::mysql::sql::{self, Session, SessionState};
 use crate::error::classify::mysql::is_transaction_in_progress;
 use crate::error::classify::{ErrorClass, classify};
 use crate::link::Link;
 use crate::link::depth::{self, StartedTransaction};
-use crate::link::raw_sql::statement;
 use crate::rt::caught;
 use crate::{Error, IsolationLevel};
 
 /// The number of attempts, without those that the statement's time limit ended.
 const ATTEMPTS: usize = 20;
-
-statement! {
-    Mysql;
-    Autocommit {} -> (BigInt, Nullable<BigInt>),
-    |self| { "SELECT @@autocommit, "; {IN_TRANSACTION} }
-}
 
 impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     /// Runs a statement that returns no rows until it succeeds, because `KILL QUERY` or a time limit may end it. After too many
@@ -106,11 +98,13 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         if depth::depth(self.0.status())? > 0 {
             return Ok(());
         }
-        match self.get_result(Autocommit {}).await? {
-            (0_i64, _) => Err(no_autocommit()),
-            (_, Some(0_i64)) => Ok(()),
-            (_, Some(_)) => Err(Error::UntrackedTransaction { source: None }),
-            (_, None) => self.assert_no_transaction().await,
+        let ((_, in_transaction), autocommit): (Session, i64) =
+            self.get_result(SessionState {}).await?;
+        match in_transaction {
+            _ if autocommit == 0 => Err(no_autocommit()),
+            Some(0) => Ok(()),
+            Some(_) => Err(Error::UntrackedTransaction { source: None }),
+            None => self.assert_no_transaction().await,
         }
     }
 
@@ -126,7 +120,7 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         resource: impl Fn() -> String,
     ) -> Result<(), Error> {
         if self.is_level_unknown(&resource)? {
-            let session = self.get_result(SessionState {}).await?;
+            let (session, _): (_, i64) = self.get_result(SessionState {}).await?;
             self.check_session(resource, session).await?;
         }
         Ok(())
@@ -174,8 +168,10 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         if reported.is_some() {
             return Err(ending::ended(None));
         }
-        match self.0.batch(sql::ASSERT_OPEN).await {
-            Err(error) if error.to_string().contains(sql::PROBE) => Err(ending::ended(Some(error))),
+        match self.0.batch(ending::ASSERT_OPEN).await {
+            Err(error) if error.to_string().contains("diesel_locks_open") => {
+                Err(ending::ended(Some(error)))
+            }
             opened => Ok(opened?),
         }
     }

@@ -17,14 +17,12 @@ use crate::engine::dialect::Dialect;
 use crate::engine::ending::autocommit_retry;
 use crate::engine::literal;
 use crate::engine::mysql::MysqlEngine;
-use crate::engine::mysql::execute::{
-    MysqlError, PermitBigSelects, RestoreBigSelects, assert_read, unless_ended,
-};
+use crate::engine::mysql::execute::{MysqlError, assert_read, unless_ended};
 use crate::engine::mysql::galera::{Cluster, unless_galera};
 use crate::engine::mysql::slot_batches::parts;
 use crate::engine::mysql::slot_search::MAX_SLOW_SEARCHES;
 use crate::engine::mysql::sql::{
-    AS_AN_UPDATE, BEGIN, EVERY_ROW, IN_TRANSACTION, LIMIT_HINT, LONG_LIMIT_HINT,
+    AS_AN_UPDATE, BEGIN, EVERY_ROW, IN_TRANSACTION, LIMIT_HINT, LONG_LIMIT_HINT, PermitBigSelects,
     UNLESS_TABLE_LOCKED, WRITER_UNKNOWN,
 };
 use crate::engine::slot_queries::{self, Key, UpdateSlot};
@@ -309,7 +307,7 @@ impl<C: Link<Db = Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
             self.force_release(Named(name)).await
         });
         let released = released.await;
-        self.restore_by(&RestoreBigSelects {}, released).await
+        self.restore_after(released).await
     }
 
     #[cfg(feature = "testing")]
@@ -329,7 +327,7 @@ impl<C: Link<Db = Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
             self.purge(age_us).await
         });
         let purged = purged.await;
-        self.restore_by(&RestoreBigSelects {}, purged).await
+        self.restore_after(purged).await
     }
 
     async fn release_batch(

@@ -56,13 +56,6 @@ pub(crate) static ROLLBACK_STARTED: LazyLock<String> =
 /// Rolls back any open transaction.
 pub(crate) static ROLLBACK: LazyLock<String> = LazyLock::new(|| format!("ROLLBACK; {AUTOCOMMIT}"));
 
-/// RELEASE fails, and names the savepoint, if no transaction is open: then SAVEPOINT has no effect.
-pub(crate) const ASSERT_OPEN: &str =
-    "SAVEPOINT diesel_locks_open; RELEASE SAVEPOINT diesel_locks_open";
-
-/// The name in the error of [`ASSERT_OPEN`].
-pub(crate) const PROBE: &str = "diesel_locks_open";
-
 /// SET TRANSACTION applies to the next transaction only, with whose BEGIN it is sent: it takes no round trip.
 pub(crate) fn begin(transaction: &TransactionOptions) -> String {
     let level = match transaction.isolation {
@@ -92,8 +85,8 @@ statement! {
     AnyText {} -> Text,
     |self| { "SELECT 'any text'" }
 
-    SessionState {} -> (BigInt, Nullable<BigInt>),
-    |self| { "SELECT "; {ISOLATION_LEVEL}; ", "; {IN_TRANSACTION} }
+    SessionState {} -> ((BigInt, Nullable<BigInt>), BigInt),
+    |self| { "SELECT "; {ISOLATION_LEVEL}; ", "; {IN_TRANSACTION}; ", @@autocommit" }
 
     /// Limits the time of statements, which is the only time-out below a second. The hint MAX_EXECUTION_TIME and SET
     /// STATEMENT need no separate statement, but accept no bound values. On MySQL this limit does not apply to PREPARE,
@@ -108,14 +101,25 @@ statement! {
         Integer = &self.millis;
     }
 
-    /// Has no effect unless [`SetLimit`] has run. The casts, because MySQL does not know the type of a variable that is NULL.
-    RestoreLimit {} -> Integer,
+    /// SET STATEMENT, or a hint, can't be added to a query of the DSL.
+    PermitBigSelects {} -> Integer,
+    |self| {
+        "SET @diesel_locks_big_selects = @@SESSION.sql_big_selects, SESSION sql_big_selects = 1"
+    }
+
+    /// Restores what [`SetLimit`], `LimitInsert` and [`PermitBigSelects`] have set, and has no effect on the rest. The casts, because
+    /// MySQL does not know the type of a variable that is NULL.
+    Restore {} -> Integer,
     |self| {
         "SET SESSION /*!80000 max_execution_time = CAST(COALESCE(@diesel_locks_limit, \
          @@SESSION.max_execution_time) AS UNSIGNED) *//*M!100100 max_statement_time = \
          COALESCE(@diesel_locks_limit, @@SESSION.max_statement_time) */, @diesel_locks_limit = NULL, \
          SESSION lock_wait_timeout = CAST(COALESCE(@diesel_locks_wait, @@SESSION.lock_wait_timeout) AS UNSIGNED), \
-         @diesel_locks_wait = NULL";
+         @diesel_locks_wait = NULL, SESSION innodb_lock_wait_timeout = \
+         CAST(COALESCE(@diesel_locks_row_wait, @@SESSION.innodb_lock_wait_timeout) AS UNSIGNED), \
+         @diesel_locks_row_wait = NULL, SESSION sql_big_selects = \
+         CAST(COALESCE(@diesel_locks_big_selects, @@SESSION.sql_big_selects) AS UNSIGNED), \
+         @diesel_locks_big_selects = NULL";
     }
 }
 

@@ -11,7 +11,7 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use crate::Error;
 use crate::engine::dialect::Dialect;
-use crate::engine::migration_runner::{self, Plan, Records, Runner, SqlMigration};
+use crate::engine::migration_runner::{self, Runner, SqlMigration};
 use crate::engine::postgres::{begin, sql};
 use crate::engine::tables::parts;
 use crate::error::classify::RequiredPrivilege;
@@ -194,29 +194,27 @@ pub(crate) async fn run_all(
 }
 
 async fn run_pending(conn: &mut impl Link<Db = Pg>) -> Result<Vec<String>, Error> {
-    if plan(conn).await?.0.pending.is_empty() {
+    if pending(conn).await?.0.is_empty() {
         return Ok(Vec::new());
     }
     let lock = select(sql::pg_advisory_xact_lock(sql::MIGRATIONS_KEY));
     conn.execute(lock).await?;
-    let (plan, may_create) = plan(conn).await?;
-    let ran = plan.run_all(conn).await;
+    let (pending, may_create) = pending(conn).await?;
+    let ran = Runner(conn).run_own(pending).await;
     match may_create {
         Some(false) => ran.map_err(|error| migration_runner::not_privileged(TO_CREATE, error)),
         Some(true) | None => ran,
     }
 }
 
-/// What there is to do; whether the user may create tables, `None` if the `search_path` has no schema that exists.
-async fn plan(conn: &mut impl Link<Db = Pg>) -> Result<(Plan, Option<bool>), Error> {
-    let (may_read, may_create) = conn.get_result(EnterSchema {}).await?;
-    let records = match may_read {
-        Some(true) => Records::Readable,
-        Some(false) => Records::Hidden,
-        None => Records::Missing,
-    };
+/// The pending migrations; whether the user may create tables, `None` if the `search_path` has no schema that exists.
+async fn pending(
+    conn: &mut impl Link<Db = Pg>,
+) -> Result<(Vec<SqlMigration>, Option<bool>), Error> {
+    let (may_read, may_create): (Option<bool>, _) = conn.get_result(EnterSchema {}).await?;
     let parts: Vec<String> = conn.load(Parts {}).await?;
-    Ok((Runner(conn).plan(&parts, records).await?, may_create))
+    let pending = Runner(conn).pending(&parts, may_read == Some(true)).await?;
+    Ok((pending, may_create))
 }
 
 /// The name of a database with PostgreSQL's protocol and several writers. It has no advisory locks, or in some versions only.

@@ -161,10 +161,6 @@ pub(crate) fn begin(transaction: &TransactionOptions) -> String {
     sql
 }
 
-/// SAVEPOINT fails if no transaction is open.
-pub(crate) const ASSERT_OPEN: &str =
-    "SAVEPOINT diesel_locks_open; RELEASE SAVEPOINT diesel_locks_open";
-
 pub(crate) const ROLLBACK_TO_SAVEPOINT: &str =
     "ROLLBACK TO SAVEPOINT diesel_locks; RELEASE SAVEPOINT diesel_locks";
 
