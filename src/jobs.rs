@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::acts::several::Several;
 use crate::acts::slot_queue::POLL_INTERVAL;
-use crate::jobs::guard::{Held, ReleaseKind};
+use crate::jobs::guard::Held;
 use crate::rt::backoff;
 use crate::rt::stop_token::StopToken;
 use crate::{Error, LeaseOptions, Pool, Semaphore, SlotRenewer, Wait};
@@ -136,8 +136,7 @@ impl<'a, P: Pool> Candidate<'a, P> {
                         tracing::info!(semaphore = name, fence, "elected as leader");
                         return Ok(Some(held));
                     }
-                    held.release_as(ReleaseKind::Unused);
-                    drop(held);
+                    held.give_back();
                     self.node.pause_after_loss().await;
                 }
                 Err(Error::Stopped { .. }) => break,

@@ -101,7 +101,7 @@ impl Held {
     pub(crate) async fn release(&self) -> Result<LeaseState, Error> {
         let renewer = &self.renewer.0;
         renewer.remove(&self.slot);
-        if self.mark_released().is_none() {
+        if !self.mark_released() {
             // Released by `release_guards`.
             return Err(slot::lost(&self.slot));
         }
@@ -113,10 +113,9 @@ impl Held {
         released
     }
 
-    /// Leaves it to the caller to release the slot. `None` if it was released before.
-    pub(crate) fn into_slot(self) -> Option<Slot> {
-        self.renewer.0.remove(&self.slot);
-        self.mark_released().map(|_| self.slot.clone())
+    /// Has the slot released in the background, also before the end of its minimum hold time: it was not used.
+    pub(crate) fn give_back(self) {
+        self.end_as(ReleaseKind::Unused);
     }
 
     /// Leaves it to the caller to renew and to release the slot, which is held.
@@ -130,6 +129,13 @@ impl Held {
         })
     }
 
+    fn end_as(&self, kind: ReleaseKind) {
+        if self.mark_released() {
+            self.renewer.0.remove(&self.slot);
+            await_release(self.release_in_background(kind));
+        }
+    }
+
     fn release_in_background(&self, kind: ReleaseKind) -> Option<Receiver<()>> {
         let renewer = Arc::clone(&self.renewer.0);
         renewer.release_in_background(&self.slot, kind, self.last_remaining())
@@ -138,10 +144,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Some(kind) = self.mark_released() {
-            self.renewer.0.remove(&self.slot);
-            await_release(self.release_in_background(kind));
-        }
+        self.end_as(ReleaseKind::Used);
     }
 }
 
@@ -179,7 +182,6 @@ struct Inner {
     release_requested: bool,
     /// Stopped then, or when the guard is lost or released.
     active: Option<StopToken>,
-    kind: ReleaseKind,
     callbacks: Vec<Callback>,
 }
 
@@ -208,7 +210,6 @@ impl State {
                 stalled: false,
                 release_requested: false,
                 active: None,
-                kind: ReleaseKind::Used,
                 callbacks: Vec::new(),
             }),
             ended: StopToken::new(),
@@ -347,23 +348,8 @@ impl State {
         }
     }
 
-    /// Sets how the slot is released when its guard is dropped, and by a shutdown: as a used one by default.
-    pub(crate) fn release_as(&self, kind: ReleaseKind) {
-        lock(&self.inner).kind = kind;
-    }
-
-    /// Sets that the slot is released as a used one, if it is held. Returns whether it is.
-    pub(crate) fn begin_use(&self) -> bool {
-        let mut inner = lock(&self.inner);
-        let is_held = inner.is_held();
-        if is_held {
-            inner.kind = ReleaseKind::Used;
-        }
-        is_held
-    }
-
-    /// Marks the guard as released. Returns how its slot is to be released; `None` when it was released before.
-    pub(crate) fn mark_released(&self) -> Option<ReleaseKind> {
+    /// Marks the guard as released. Returns false when it was released before.
+    pub(crate) fn mark_released(&self) -> bool {
         self.end(lock(&self.inner))
     }
 
@@ -375,8 +361,7 @@ impl State {
         Some(deadline)
     }
 
-    fn end(&self, mut inner: MutexGuard<'_, Inner>) -> Option<ReleaseKind> {
-        let kind = inner.kind;
+    fn end(&self, mut inner: MutexGuard<'_, Inner>) -> bool {
         let phase = std::mem::replace(&mut inner.phase, Phase::Released);
         let active = inner.active.take();
         let callbacks = std::mem::take(&mut inner.callbacks);
@@ -388,7 +373,7 @@ impl State {
         self.stop(active);
         // Dropping what they have captured may panic.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(callbacks)));
-        (phase != Phase::Released).then_some(kind)
+        phase != Phase::Released
     }
 
     /// The end of the last confirmed lease; `None` when the guard is lost or released.
@@ -429,40 +414,23 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    fn unused() -> State {
+    fn held() -> State {
         let slot = Slot {
             deadline: Instant::now() + HOUR,
             ..Slot::from_parts("workers", 1, uuid::Uuid::new_v4(), 0)
         };
-        let state = State::new(slot, &LeaseOptions::new(HOUR));
-        state.release_as(ReleaseKind::Unused);
-        state
-    }
-
-    /// Otherwise the slot of a tick that has begun would be free at once, and another node would begin the same tick.
-    #[test]
-    fn slot_is_used_while_it_is_held_and_released_as_such() {
-        let state = unused();
-        assert!(state.begin_use());
-        assert_eq!(state.mark_released(), Some(ReleaseKind::Used));
-        assert_eq!(state.mark_released(), None);
-        let state = unused();
-        assert_eq!(state.mark_released(), Some(ReleaseKind::Unused));
-        assert!(!state.begin_use(), "it is released");
-        let state = unused();
-        state.revoke();
-        assert!(!state.begin_use(), "it is lost");
+        State::new(slot, &LeaseOptions::new(HOUR))
     }
 
     #[test]
     fn slot_is_handed_on_while_it_is_held_and_once() {
-        let state = unused();
+        let state = held();
         assert_eq!(state.mark_handed_on(), Some(state.slot.deadline));
         assert_eq!(state.mark_handed_on(), None);
-        let state = unused();
+        let state = held();
         state.revoke();
         assert_eq!(state.mark_handed_on(), None, "it is lost");
-        let state = unused();
+        let state = held();
         lock(&state.inner).deadline = Instant::now();
         assert_eq!(state.mark_handed_on(), None, "its lease has ended");
     }

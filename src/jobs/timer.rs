@@ -11,7 +11,7 @@ use crate::acts::slot;
 use crate::acts::slot::try_acquire;
 use crate::engine::Engine;
 use crate::jobs::Participant;
-use crate::jobs::guard::{Held, ReleaseKind};
+use crate::jobs::guard::Held;
 use crate::jobs::schedule::{Schedule, Ticks};
 use crate::link::activity::Active;
 use crate::pools::connections::Borrowed;
@@ -118,7 +118,8 @@ const CONTENTION_PAUSE: Duration = Duration::from_millis(50);
 
 enum Step {
     Wait(Duration),
-    Run(Held, i64),
+    /// The slot is granted for this tick.
+    Run(i64),
 }
 
 /// A node that waits for ticks: what `run_on_timer` does around its closure.
@@ -128,7 +129,8 @@ pub(crate) struct TimerNode<'a, P: Pool> {
     began: Instant,
     /// The last tick that this node need not run: it has run it, or it was due before this node began.
     last: Option<i64>,
-    /// A slot that was granted for a tick, or may have been, and was not used. It is to be released before anything else.
+    /// A slot that was granted for a tick, or may have been, and is not used. It is not renewed: if the database does not answer
+    /// before the job is called, other nodes take over when the lease ends. It is to be released before anything else.
     unused: Option<(Slot, Active)>,
 }
 
@@ -159,20 +161,22 @@ impl<'a, P: Pool> TimerNode<'a, P> {
                     self.node.succeeded();
                     self.stop().pause(pause).await;
                 }
-                Ok(Step::Run(held, tick)) => {
+                Ok(Step::Run(tick)) => {
                     self.node.succeeded();
+                    if self.stop().is_stopped() {
+                        break;
+                    }
                     let due_at =
                         DateTime::from_timestamp_micros(tick).unwrap_or(DateTime::<Utc>::MAX_UTC);
-                    if !self.stop().is_stopped() && held.begin_use() {
+                    let is_held = |(slot, _): &mut (Slot, _)| !slot.remaining().is_zero();
+                    if let Some((slot, active)) = self.unused.take_if(is_held) {
                         self.last = Some(tick);
                         tracing::info!(semaphore = self.name(), %due_at, "tick begins");
+                        let held = self.node.renewer.hold(slot, self.node.lease, active);
                         return Ok(Some((held, due_at)));
                     }
-                    self.give_up(held);
-                    if !self.stop().is_stopped() {
-                        tracing::warn!(semaphore = self.name(), %due_at, "tick not begun: its lease has ended");
-                        self.node.pause_after_loss().await;
-                    }
+                    tracing::warn!(semaphore = self.name(), %due_at, "tick not begun: its lease has ended");
+                    self.node.pause_after_loss().await;
                 }
                 Err(Error::Stopped { .. }) => break,
                 Err(error) => self.node.survive(error).await?,
@@ -246,33 +250,25 @@ impl<'a, P: Pool> TimerNode<'a, P> {
             }
         };
         let slot = self.shortened(slot, &lease);
-        let held = self.node.renewer.hold(slot, self.node.lease, active);
-        held.release_as(ReleaseKind::Unused);
-        match self.granted_tick(&mut *engine, &held, last).await {
-            Ok(Some(tick)) => Ok(Step::Run(held, tick)),
-            Ok(None) => {
-                // The tick ended before the grant, and the rest of the next one is not covered. Or the clock was set.
-                self.give_up(held);
-                self.release_unused(&mut *engine).await?;
-                again
-            }
-            Err(error) => {
-                self.give_up(held);
-                Err(error)
-            }
+        self.unused = Some((slot.clone(), active));
+        if let Some(tick) = self.granted_tick(&mut *engine, &slot, last).await? {
+            return Ok(Step::Run(tick));
         }
+        // The tick ended before the grant, and the rest of the next one is not covered. Or the clock was set.
+        self.release_unused(&mut *engine).await?;
+        again
     }
 
     /// Returns the tick for which the slot was granted, if the slot is unavailable until the end of that tick.
     async fn granted_tick(
         &self,
         engine: &mut dyn Engine,
-        held: &Held,
+        slot: &Slot,
         last: i64,
     ) -> Result<Option<i64>, Error> {
         loop {
             match self.first_slot(engine).await? {
-                FirstSlot::Found(times) if times.fence == held.slot().fence => {
+                FirstSlot::Found(times) if times.fence == slot.fence => {
                     let tick = self.ticks.last(times.acquired_us)?;
                     let covered = times.hold_until_us >= self.ticks.next(tick)?;
                     return Ok((tick > last && covered).then_some(tick));
@@ -283,19 +279,14 @@ impl<'a, P: Pool> TimerNode<'a, P> {
                 FirstSlot::Found(_) | FirstSlot::Missing => return Ok(None),
             }
             self.node.renewer.check_stop(self.node.semaphore)?;
-            if !held.is_held() {
+            if slot.remaining().is_zero() {
                 return Ok(None);
             }
             rt::pause(backoff::jittered(CONTENTION_PAUSE)).await;
         }
     }
 
-    /// Has the slot released, although its minimum hold time has not passed: the tick was not started.
-    fn give_up(&mut self, held: Held) {
-        let active = self.node.renewer.activity().begin(None);
-        self.unused = held.into_slot().map(|slot| (slot, active));
-    }
-
+    /// Releases the slot before the end of its minimum hold time: the tick was not started.
     async fn release_unused(&mut self, engine: &mut dyn Engine) -> Result<(), Error> {
         if let Some((slot, _)) = &self.unused {
             unless_dropped!(borrowed engine, |engine| slot::release_unused(engine, slot))?;

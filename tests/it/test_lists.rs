@@ -98,6 +98,7 @@ macro_rules! owner_tests {
             timer_grants::{
                 error_after_a_grant_does_not_skip_the_tick,
                 lease_that_ends_before_the_call_does_not_skip_the_tick,
+                node_that_hangs_after_the_grant_leaves_later_ticks_to_others,
                 node_stopped_at_the_grant_leaves_the_tick_to_others,
                 caller_stopped_at_the_grant_leaves_no_minimum_hold_time,
             },

@@ -74,15 +74,6 @@ impl PendingRelease {
     }
 }
 
-fn batches<'a>(
-    slots: impl Iterator<Item = (&'a Slot, ReleaseKind)>,
-) -> impl Iterator<Item = (ReleaseKind, Vec<&'a Slot>)> {
-    let (used, unused): (Vec<_>, Vec<_>) = slots.partition(|(_, kind)| *kind == ReleaseKind::Used);
-    let kinds = [(ReleaseKind::Used, used), (ReleaseKind::Unused, unused)].into_iter();
-    let kinds = kinds.filter(|(_, slots)| !slots.is_empty());
-    kinds.map(|(kind, slots)| (kind, slots.into_iter().map(|(slot, _)| slot).collect()))
-}
-
 impl<P: Pool> Shared<P> {
     /// Releases the slots that are to be released, and later those that another session has locked, or all after an error. They
     /// stay in the list until then: the loop may be dropped meanwhile.
@@ -96,7 +87,12 @@ impl<P: Pool> Shared<P> {
                 .collect()
         };
         let mut released = HashSet::new();
-        for (kind, slots) in batches(pending.iter().map(|(slot, kind)| (slot, *kind))) {
+        for kind in [ReleaseKind::Used, ReleaseKind::Unused] {
+            let slots = pending.iter().filter(|(_, of)| *of == kind);
+            let slots: Vec<_> = slots.map(|(slot, _)| slot).collect();
+            if slots.is_empty() {
+                continue;
+            }
             let limit = self.answer_limit();
             let releasing = self.release_batch(&slots, kind, self.pool_timeout());
             match self.answer_within(number, limit, releasing).await {
@@ -149,18 +145,15 @@ impl<P: Pool> Shared<P> {
             shared: self,
             slots: self.take_held(),
         };
-        let deadline = Instant::now().checked_add(timeout);
-        let mut released = HashSet::new();
-        for (kind, slots) in batches(cut.slots.iter().map(|cut| (cut.state.slot(), cut.kind))) {
-            let rest =
-                deadline.map_or(timeout, |end| end.saturating_duration_since(Instant::now()));
-            match self.release_batch(&slots, kind, rest).await {
-                Ok(tokens) => released.extend(tokens),
-                Err(error) => {
-                    tracing::warn!(%error, slots = slots.len(), "slots not released; retrying in the background");
-                }
-            }
+        let slots: Vec<_> = cut.slots.iter().map(|cut| cut.state.slot()).collect();
+        if slots.is_empty() {
+            return Vec::new();
         }
+        let releasing = self.release_batch(&slots, ReleaseKind::Used, timeout);
+        let released = releasing.await.unwrap_or_else(|error| {
+            tracing::warn!(%error, slots = slots.len(), "slots not released; retrying in the background");
+            HashSet::new()
+        });
         let all = std::mem::take(&mut cut.slots).into_iter();
         let (done, left) = all.partition(|cut| released.contains(&cut.state.slot().token));
         cut.slots = left;
@@ -174,12 +167,7 @@ impl<P: Pool> Shared<P> {
         let cut = states.filter_map(|state| {
             // Read by `remaining`: `is_held` would call the callbacks of lost guards.
             let was_held = !state.remaining().is_zero();
-            let kind = state.mark_released()?;
-            Some(CutSlot {
-                state,
-                kind,
-                was_held,
-            })
+            state.mark_released().then_some(CutSlot { state, was_held })
         });
         cut.collect()
     }
@@ -191,7 +179,7 @@ impl<P: Pool> Shared<P> {
         slots: &[&Slot],
         kind: ReleaseKind,
         timeout: Duration,
-    ) -> Result<Vec<Uuid>, Error> {
+    ) -> Result<HashSet<Uuid>, Error> {
         let mut conn = self.lend(timeout).await?;
         let mut engine = P::Connection::engine(&mut conn)?;
         let locked =
@@ -204,7 +192,6 @@ impl<P: Pool> Shared<P> {
 
 struct CutSlot {
     state: Arc<State>,
-    kind: ReleaseKind,
     was_held: bool,
 }
 
@@ -216,9 +203,10 @@ struct Cut<'a, P: Pool> {
 
 impl<P: Pool> Drop for Cut<'_, P> {
     fn drop(&mut self) {
-        for CutSlot { state, kind, .. } in &self.slots {
+        for CutSlot { state, .. } in &self.slots {
             let shared = Arc::clone(self.shared);
-            drop(shared.release_in_background(state.slot(), *kind, state.last_remaining()));
+            let (slot, remaining) = (state.slot(), state.last_remaining());
+            drop(shared.release_in_background(slot, ReleaseKind::Used, remaining));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Slots that were granted to a node or a caller that does not use them.
 
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use diesel_locks::{Error, InspectExt, SlotRenewer, StopToken, TimerJob};
 use super::slots::{HOUR, one_hour, single_slot, slots_of};
 use crate::support::Backend;
 use crate::support::R2d2;
-use crate::support::threads::{result_of, spawn, until};
+use crate::support::threads::{LONG, result_of, spawn, until};
 
 /// Longer than the time from a grant to the next one, and short enough to be waited for.
 const PERIOD: Duration = Duration::from_secs(20);
@@ -110,6 +111,50 @@ pub(crate) fn lease_that_ends_before_the_call_does_not_skip_the_tick<B: Backend>
     let observer = observer::<B>(conn);
     let renewer = interrupted_at_the_grant(&database, &observer, |_| std::thread::sleep(LEASE));
     assert_first_grant_is_run::<B>(renewer, job, LeaseOptions::new(LEASE), &observer);
+}
+
+/// A connection that does not answer, until the client library gives up: the other connection of the pool would renew the lease.
+pub(crate) fn node_that_hangs_after_the_grant_leaves_later_ticks_to_others<B: Backend>() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let database = B::new();
+    let observed = Arc::new(Mutex::new(database.connect()));
+    let (hangs, hung) = channel();
+    let (answers, answered) = channel::<()>();
+    let first = Arc::new(Mutex::new(Some((hangs, answered))));
+    let pool = B::pool_of(&database.url(), 2, move |conn| {
+        let (observed, first) = (Arc::clone(&observed), Arc::clone(&first));
+        conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+            let InstrumentationEvent::StartQuery { query, .. } = event else {
+                return;
+            };
+            let granted = "SELECT count(*) FROM diesel_locks_slots WHERE token IS NOT NULL";
+            let granted = || B::number(&mut observed.lock().expect("no panic"), granted);
+            if !query.to_string().contains("hold_until_us") || granted() == 0 {
+                return;
+            }
+            let is_first = first.lock().expect("no panic").take();
+            if let Some((hangs, answered)) = is_first {
+                hangs.send(()).expect("the test waits");
+                let _ended = answered.recv();
+            }
+        });
+    });
+    let (job, lease) = (TimerJob::new("job", SECOND), LeaseOptions::new(SECOND));
+    let run = |pool: R2d2<B::Conn>| {
+        let (job, lease, stop) = (job.clone(), lease.clone(), StopToken::new());
+        let renewer = SlotRenewer::new(pool).stopped_by(&stop);
+        spawn(move || {
+            renewer.run_on_timer(&job, &lease, |_| {
+                stop.stop();
+                Ok::<_, Error>(())
+            })
+        })
+    };
+    let node = run(pool);
+    hung.recv_timeout(LONG).expect("it looks at its grant");
+    result_of(&run(database.pool(2))).expect("another node runs a tick");
+    drop(answers);
+    result_of(&node).expect("it runs a later one");
 }
 
 pub(crate) fn node_stopped_at_the_grant_leaves_the_tick_to_others<B: Backend>() {

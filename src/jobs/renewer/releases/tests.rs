@@ -32,15 +32,13 @@ fn database() -> (tempfile::TempDir, SqlitePool) {
     (folder, pool)
 }
 
-/// Renews the slot, which a shutdown releases so.
-fn renew(shared: &Shared<SqlitePool>, slot: Slot, kind: ReleaseKind) {
+fn renew(shared: &Shared<SqlitePool>, slot: Slot) {
     let token = slot.token;
     let renewed = RenewedSlot {
         state: Arc::new(State::new(slot, &LeaseOptions::new(HOUR))),
         lease: HOUR,
         is_renewed: true,
     };
-    renewed.state.release_as(kind);
     shared.lock().slots.insert(token, renewed);
 }
 
@@ -68,7 +66,7 @@ fn release_does_not_count_lost_guards() {
         let slot = conn.try_acquire_slot(&Semaphore::new("three", 3), LeaseOptions::new(HOUR));
         let mut slot = slot.expect("an answer").expect("free");
         slot.deadline = deadline;
-        renew(&shared, slot, ReleaseKind::Used);
+        renew(&shared, slot);
     }
     drop(conn);
     assert_eq!(release_all(&shared), 1);
@@ -85,7 +83,7 @@ fn slot_that_makes_progress_again_is_renewed_in_time() {
         deadline: Instant::now() + HOUR,
         ..Slot::from_parts("one", 1, Uuid::new_v4(), 0)
     };
-    renew(&shared, slot.clone(), ReleaseKind::Used);
+    renew(&shared, slot.clone());
     // So that no thread is started.
     shared.lock().is_running = true;
     for slot in shared.lock().slots.values_mut() {
@@ -94,27 +92,6 @@ fn slot_that_makes_progress_again_is_renewed_in_time() {
     assert_eq!(shared.lock().remaining(), None);
     Arc::clone(&shared).renew_soon(&slot);
     assert!(shared.lock().remaining().is_some());
-}
-
-/// As a slot that was granted for a tick which has not begun.
-#[test]
-fn shutdown_releases_an_unused_slot_before_its_minimum_hold_time() {
-    let (_folder, pool) = database();
-    let mut conn = pool.get().expect("a connection");
-    let shared = Arc::new(Shared::new(pool.clone()));
-    let two = Semaphore::new("two", 2);
-    let lease = || LeaseOptions::new(HOUR).hold_at_least(HOUR);
-    for kind in [ReleaseKind::Used, ReleaseKind::Unused] {
-        let slot = conn.try_acquire_slot(&two, lease());
-        let slot = slot.expect("an answer").expect("free");
-        renew(&shared, slot, kind);
-    }
-    drop(conn);
-    assert_eq!(release_all(&shared), 2);
-    let mut conn = pool.get().expect("a connection");
-    let mut free = || conn.try_acquire_slot(&two, lease()).expect("an answer");
-    assert!(free().is_some(), "the unused one");
-    assert!(free().is_none(), "the used one");
 }
 
 /// The database has extended the lease by a renewal that it has not answered in time.
