@@ -323,12 +323,21 @@ struct Inner {
     unanswered: usize,
     /// When the current loop's request to the database is to be answered at the latest.
     answer_by: Option<Instant>,
+    sends: Sends,
     /// The next time at which that is looked at.
     alarm: Option<Instant>,
     /// Wakes it while it waits.
     waker: Option<Waker>,
     /// The renewer, its clones and its guards are dropped.
     closed: bool,
+}
+
+/// What the loop sends.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Sends {
+    #[default]
+    Renewals,
+    Releases,
 }
 
 struct RenewedSlot {

@@ -20,7 +20,7 @@ use crate::acts::cancel_guard::unless_dropped;
 use crate::acts::slot::release_batch;
 use crate::engine::HasEngine;
 use crate::jobs::guard::{ReleaseKind, State};
-use crate::jobs::renewer::{Renew, Shared};
+use crate::jobs::renewer::{Renew, Sends, Shared};
 use crate::link::activity::Active;
 use crate::{Error, Pool, Slot};
 
@@ -80,7 +80,8 @@ impl<P: Pool> Shared<P> {
     pub(super) async fn release_pending(self: &Arc<Self>, number: u64) {
         self.remove_pending(|pending| pending.is_tried && Instant::now() >= pending.deadline);
         let pending: Vec<(Slot, ReleaseKind)> = {
-            let inner = self.lock();
+            let mut inner = self.lock();
+            inner.sends = Sends::Releases;
             let pending = inner.pending_releases.iter();
             pending
                 .map(|pending| (pending.slot.clone(), pending.kind))

@@ -18,13 +18,14 @@ use crate::acts::failures;
 use crate::engine::HasEngine;
 use crate::jobs::callbacks::never_wait;
 use crate::jobs::guard::State;
-use crate::jobs::renewer::{Inner, Shared};
+use crate::jobs::renewer::{Inner, Sends, Shared};
 use crate::rt::alarm::call_at;
 use crate::rt::{self, Polled, caught};
 use crate::values::lease::{RenewalRequest, RenewalResult, up_to_micros};
 use crate::{Error, Pool};
 
-const PANIC_DELAY: Duration = Duration::from_millis(100);
+/// When the loop goes on after a panic, and is started again for which there was no thread.
+const RESTART_DELAY: Duration = Duration::from_millis(100);
 
 /// A renewal that failed is retried after a tenth of the shortest lease, within these bounds.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(10);
@@ -45,7 +46,7 @@ pub(super) fn start<P: Pool>(shared: &Arc<Shared<P>>, apart: bool) {
         has_ended: false,
     };
     if let Err(error) = P::spawn(NAME, apart, run(running)) {
-        tracing::warn!(%error, "no thread to renew slots: they will be lost");
+        tracing::warn!(%error, "no thread to renew slots; retrying");
     }
 }
 
@@ -60,7 +61,8 @@ async fn run<P: Pool>(mut running: Running<P>) {
         .is_err()
     {
         tracing::error!("panic while slots were renewed or released; retrying");
-        running.shared.lock().postpone(Instant::now() + PANIC_DELAY);
+        let mut inner = running.shared.lock();
+        inner.postpone(Instant::now() + RESTART_DELAY);
     }
     running.has_ended = true;
 }
@@ -83,7 +85,7 @@ struct Running<P: Pool> {
     has_ended: bool,
 }
 
-/// The runtime of the loop is shut down. What is left to do is done apart from it.
+/// The runtime of the loop is shut down, and what is left to do is done apart from it. Or there was no thread for the loop.
 impl<P: Pool> Drop for Running<P> {
     fn drop(&mut self) {
         if self.has_ended {
@@ -91,12 +93,17 @@ impl<P: Pool> Drop for Running<P> {
         }
         let mut inner = self.shared.lock();
         let has_work = !inner.slots.is_empty() || !inner.pending_releases.is_empty();
-        let continues = has_work && !self.apart;
+        let continues = has_work && !self.apart && !P::BLOCKS;
         inner.is_running = continues;
         inner.waker = None;
         drop(inner);
         if continues {
             start(&self.shared, true);
+        } else if has_work {
+            let shared = Arc::clone(&self.shared);
+            call_at(Instant::now() + RESTART_DELAY, move || {
+                shared.wake(shared.lock());
+            });
         }
     }
 }
@@ -254,7 +261,7 @@ impl<P: Pool> Shared<P> {
     }
 
     /// Starts another loop if an answer is overdue, while the pool has connections for it.
-    fn replace_loop(self: &Arc<Self>, alarm: Instant) {
+    pub(super) fn replace_loop(self: &Arc<Self>, alarm: Instant) {
         let mut inner = self.lock();
         inner.alarm = inner.alarm.filter(|at| *at != alarm);
         let Some(answer_by) = inner.answer_by else {
@@ -263,24 +270,30 @@ impl<P: Pool> Shared<P> {
         let now = Instant::now();
         if now < answer_by {
             self.look_at(&mut inner, answer_by);
-        } else if inner.unanswered + 1 >= self.connections.share() {
-            self.look_at(&mut inner, now + MAX_RETRY_DELAY);
-            drop(inner);
-            events::record_renewal(&Ok(false), 0);
-        } else {
+            return;
+        }
+        let is_replaced = inner.unanswered + 1 < self.connections.share();
+        if is_replaced {
             inner.unanswered += 1;
             inner.answer_by = None;
             inner.last += 1;
             inner.current = inner.last;
-            drop(inner);
-            tracing::warn!("no answer: another thread renews the slots");
+        } else {
+            self.look_at(&mut inner, now + MAX_RETRY_DELAY);
+        }
+        let sends = inner.sends;
+        drop(inner);
+        if sends == Sends::Renewals {
             events::record_renewal(&Ok(false), 0);
+        }
+        if is_replaced {
+            tracing::warn!("no answer: another thread renews the slots");
             start(self, false);
         }
     }
 
     /// Renews all slots with one statement, and sets the time of the next renewal.
-    async fn renew_all(self: &Arc<Self>, number: u64) {
+    pub(super) async fn renew_all(self: &Arc<Self>, number: u64) {
         self.remove_lost();
         #[cfg(feature = "testing")]
         self.lose_chosen();
@@ -318,6 +331,7 @@ impl<P: Pool> Shared<P> {
     fn leases(&self) -> Option<(Vec<RenewalRequest>, Duration, Duration)> {
         let mut inner = self.lock();
         inner.renews_again = false;
+        inner.sends = Sends::Renewals;
         let mut leases = Vec::new();
         let mut left_out = Vec::new();
         let mut shortest = None;

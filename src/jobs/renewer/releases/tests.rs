@@ -1,5 +1,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
+use std::{io, thread};
 
 use diesel::r2d2::{ConnectionManager, Pool};
 use diesel::{ConnectionError, QueryResult, SqliteConnection};
@@ -9,13 +10,18 @@ use diesel_async::pooled_connection::{
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_async::{AsyncConnection, SimpleAsyncConnection};
 use futures_util::future::BoxFuture;
+#[cfg(feature = "metrics")]
+use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::time::sleep;
 
 use crate::api::semaphore::SemaphoreExt;
 use crate::jobs::renewer::RenewedSlot;
 use crate::jobs::renewer::releases::*;
 use crate::link::activity::Activity;
+use crate::pools::Lending;
 use crate::rt::block_on;
+use crate::rt::permits::Permit;
+use crate::rt::stop_token::StopToken;
 use crate::{AsyncInspectExt, InspectExt, LeaseOptions, ListOptions, Semaphore, SlotRenewer};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -92,6 +98,92 @@ fn slot_that_makes_progress_again_is_renewed_in_time() {
     assert_eq!(shared.lock().remaining(), None);
     Arc::clone(&shared).renew_soon(&slot);
     assert!(shared.lock().remaining().is_some());
+}
+
+/// Each renewal and release is sent, and its answer is overdue.
+#[cfg(feature = "metrics")]
+#[test]
+fn release_without_an_answer_is_not_counted_as_a_renewal() {
+    let (_folder, pool) = database();
+    let shared = Arc::new(Shared::new(pool));
+    let slot = Slot {
+        deadline: Instant::now() + HOUR,
+        ..Slot::from_parts("one", 1, Uuid::new_v4(), 0)
+    };
+    renew(&shared, slot);
+    let overdue = || {
+        let now = Instant::now();
+        shared.lock().answer_by = Some(now);
+        shared.replace_loop(now);
+    };
+    let recorder = PrometheusBuilder::new().build_recorder();
+    metrics::with_local_recorder(&recorder, || {
+        block_on(shared.renew_all(0));
+        overdue();
+        block_on(shared.release_pending(0));
+        overdue();
+    });
+    let counted = recorder.handle().render();
+    let failed = r#"diesel_locks_renewals_total{outcome="failed"} 1"#;
+    assert!(counted.contains(failed), "{counted}");
+}
+
+/// A pool whose threads only the alarm can start, which tries again.
+#[derive(Clone)]
+struct FewThreads(SqlitePool);
+
+impl crate::Pool for FewThreads {
+    type Connection = SqliteConnection;
+    type Style = crate::Blocking;
+    type Lent = <SqlitePool as crate::Pool>::Lent;
+
+    const BLOCKS: bool = true;
+
+    fn lend(
+        &self,
+        limit: Duration,
+        stop: Option<&StopToken>,
+        permit: Option<Permit>,
+    ) -> impl Future<Output = Lending<Self::Lent>> + Send {
+        self.0.lend(limit, stop, permit)
+    }
+
+    fn spawn(
+        name: &str,
+        apart: bool,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> io::Result<()> {
+        if thread::current().name() == Some("diesel-locks-alarm") {
+            return SqlitePool::spawn(name, apart, work);
+        }
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+
+    fn timed_out(&self, waited: Duration) -> Option<Error> {
+        self.0.timed_out(waited)
+    }
+
+    fn timeout(&self) -> Duration {
+        self.0.timeout()
+    }
+
+    fn max_size(&self) -> usize {
+        1
+    }
+}
+
+#[test]
+fn slot_is_renewed_although_there_was_no_thread_at_first() {
+    let (_folder, pool) = database();
+    let renewer = SlotRenewer::new(FewThreads(pool));
+    let lease = LeaseOptions::new(Duration::from_secs(3));
+    let held = block_on(renewer.lease(&Semaphore::new("one", 1), &lease, None));
+    let held = held.expect("free");
+    let first = held.deadline();
+    while held.deadline() == first {
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(held.is_held(), "renewed");
 }
 
 /// The database has extended the lease by a renewal that it has not answered in time.
