@@ -147,6 +147,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
     /// | the job takes longer than its period | when it has ended, the newest tick that is due is run; older ones are skipped |
     /// | the database was out of reach when a tick was due | the tick is run when it is back, if no later tick is due by then |
     /// | between the grant of a tick and the call of `f` the database fails, or the lease expires | the slot is released, and a node runs the tick, if no later tick is due by then |
+    /// | between the grant and the call the database does not answer | the lease is not renewed: when it has expired, and the tick has ended, another node runs the newest tick |
     /// | the node that was granted a tick is stopped before it calls `f` | the slot is released, and another node runs the tick, after at most a minute |
     /// | the database's clock jumps back | all nodes wait until the clock has passed the last tick that was run, also those that start meanwhile. To end this wait, call [`force_release_all`](SemaphoreExt::force_release_all), or delete the row of the slot if it is not held, and restart the nodes that have run ticks |
     /// | nodes have different periods or offsets (a new version is rolled out) | after a grant the slot stays unavailable until that node's next tick. Then a node runs its newest tick that became due meanwhile, unless another node is granted the slot first. Ticks that were due before the grant count as run. A node may run few of its ticks, or none: give a job with a new period a new name |
