@@ -106,10 +106,6 @@ pub trait Pool: Clone + Send + Sync + 'static {
         work: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<()>;
 
-    /// The error of a request that got no connection in this time. `None` if only the pool itself can make it.
-    #[doc(hidden)]
-    fn timed_out(&self, waited: Duration) -> Option<Error>;
-
     /// How long [`lend`](Self::lend) waits for a connection at the longest.
     #[doc(hidden)]
     fn timeout(&self) -> Duration;

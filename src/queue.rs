@@ -61,6 +61,7 @@ pub(crate) struct State {
 }
 
 /// The queues of one name.
+#[derive(Default)]
 pub(crate) struct Name {
     pub(crate) next: u64,
     /// The number of waiters that are in no queue,
@@ -138,14 +139,7 @@ impl Queues {
     ) -> R {
         let mut state = self.lock();
         let now = Instant::now();
-        let name = state.names.entry(key.to_owned()).or_insert_with(|| Name {
-            next: 0,
-            entered: 0,
-            first_queries: 0,
-            permits: Arc::default(),
-            releases: 0,
-            lines: Vec::new(),
-        });
+        let name = state.names.entry(key.to_owned()).or_default();
         let result = change(name, now);
         let due = name.lines.iter().filter_map(Line::due).min();
         let alarm = state.set_alarm(due, now);
@@ -183,11 +177,6 @@ impl Queues {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
-    }
-
-    #[cfg(feature = "_pool")]
-    pub(crate) fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::SeqCst)
     }
 }
 

@@ -28,15 +28,15 @@ pub enum Failure {
 }
 
 /// What fails: an object, or slots of a semaphore.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Of<'a> {
-    Object(&'a str),
-    Semaphore(&'a str),
+#[derive(PartialEq, Eq)]
+pub(crate) enum Of {
+    Object,
+    Semaphore,
 }
 
 struct Chosen {
     number: u64,
-    is_object: bool,
+    of: Of,
     name: String,
     failure: Failure,
     left: u32,
@@ -53,13 +53,12 @@ pub struct Failures {
 }
 
 impl Failures {
-    pub(crate) fn choose(of: Of<'_>, failure: Failure, attempts: u32) -> Self {
-        let (Of::Object(name) | Of::Semaphore(name)) = of;
+    pub(crate) fn choose(of: Of, name: &str, failure: Failure, attempts: u32) -> Self {
         let mut chosen = lock(&CHOSEN);
         let number = chosen.last().map_or(0, |last| last.number + 1);
         chosen.push(Chosen {
             number,
-            is_object: matches!(of, Of::Object(_)),
+            of,
             name: name.to_owned(),
             failure,
             left: attempts,
@@ -82,13 +81,11 @@ impl Drop for Failures {
 }
 
 /// The failure of the attempt, or of the renewal, that is made now.
-fn next(of: Of<'_>, is_renewal: bool) -> Option<Failure> {
-    let (Of::Object(name) | Of::Semaphore(name)) = of;
-    let is_object = matches!(of, Of::Object(_));
+fn next(of: &Of, name: &str, is_renewal: bool) -> Option<Failure> {
     let mut chosen = lock(&CHOSEN);
     let next = chosen.iter_mut().find(|it| {
         let fits = (it.failure == Failure::SlotLost) == is_renewal;
-        fits && it.left > 0 && it.is_object == is_object && it.name == name
+        fits && it.left > 0 && it.of == *of && it.name == name
     })?;
     next.left -= 1;
     Some(next.failure)
@@ -139,7 +136,7 @@ pub(crate) async fn of_locks(
 ) -> Option<Result<LockOutcome, Error>> {
     loop {
         let mut ids = request.ids.iter();
-        let failure = ids.find_map(|id| next(Of::Object(id.as_str()), false))?;
+        let failure = ids.find_map(|id| next(&Of::Object, id.as_str(), false))?;
         let outcome = match failure {
             Failure::Refused if request.wait == Wait::No => Ok(LockOutcome::Unavailable),
             Failure::Refused if request.remaining() != Some(Duration::ZERO) => {
@@ -154,7 +151,7 @@ pub(crate) async fn of_locks(
 
 /// Whether an attempt to acquire a slot is to be refused. Fails if it is to fail.
 pub(crate) fn of_slot(engine: &mut dyn Engine, semaphore: &Semaphore) -> Result<bool, Error> {
-    match next(Of::Semaphore(semaphore.name()), false) {
+    match next(&Of::Semaphore, semaphore.name(), false) {
         None => Ok(false),
         Some(Failure::Refused) => Ok(true),
         Some(failure) => Err(error_of(failure, engine, |it| {
@@ -165,5 +162,5 @@ pub(crate) fn of_slot(engine: &mut dyn Engine, semaphore: &Semaphore) -> Result<
 
 /// Whether the slot is to be lost at its renewal.
 pub(crate) fn loses_slot(semaphore: &str) -> bool {
-    next(Of::Semaphore(semaphore), true).is_some()
+    next(&Of::Semaphore, semaphore, true).is_some()
 }

@@ -50,7 +50,7 @@ pub(crate) struct Several<'a> {
     semaphore: &'a Semaphore,
     permits: usize,
     /// The lease that is requested. `None`: a transaction is to hold the slots.
-    lease: Option<Duration>,
+    pub(crate) lease: Option<Duration>,
     kept_by: LeaseOptions,
     turn: Semaphore,
     kept: Kept,
@@ -122,10 +122,6 @@ impl<'a> Several<'a> {
                 gained: Instant::now(),
             },
         })
-    }
-
-    pub(crate) fn is_lease(&self) -> bool {
-        self.lease.is_some()
     }
 
     /// Acquires what is free, and returns the slot when that is all. A request that waits keeps it until then, and another one
@@ -315,13 +311,13 @@ impl<'a> Several<'a> {
 
     /// [`hold_all`](Self::hold_all), some times: on SQLite another connection may write for a moment.
     async fn hold_soon(&self, engine: &mut dyn Engine, rows: &[Slot]) -> Result<bool, Error> {
-        for _ in 1..MAX_ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             if unless_dropped!(&mut *engine, |engine| self.hold_all(engine, rows))? {
                 return Ok(true);
             }
             rt::pause(backoff::jittered(TURN_PAUSE)).await;
         }
-        unless_dropped!(&mut *engine, |engine| self.hold_all(engine, rows))
+        Ok(false)
     }
 
     /// Begins a transaction and locks all in it. Leaves none open if one is lost or locked, and on SQLite while another connection

@@ -11,9 +11,7 @@ use crate::acts::events::{Period, record_slot, record_slot_released};
 use crate::acts::failures;
 use crate::acts::several::Several;
 use crate::acts::slot_attempts::{RetryBudget, acquire, begin_with_slot};
-use crate::acts::slot_queue::{
-    self, NotifyOnDrop, Pace, max_concurrent, poll_until, wait_for_turn,
-};
+use crate::acts::slot_queue::{self, NotifyOnDrop, Pace, max_concurrent, poll_until, turn};
 use crate::acts::transaction::{
     TransactionFailure, assert_in_transaction, assert_open_if_in_transaction, commit_or_rollback,
     outside, roll_back_stopped, run_begun,
@@ -64,9 +62,10 @@ async fn request(
     let is_lease = acquire.as_ref().is_ok_and(Acquire::is_lease);
     let outcome = async {
         let mut acquire = acquire?;
-        let _turn = match wait {
-            None => Some(wait_for_turn(engine, semaphore).await?),
-            Some(_) => None,
+        let _turn = if wait.is_none() && depth(engine.status())? == 0 {
+            Some(turn(semaphore, max_concurrent(semaphore)).await)
+        } else {
+            None
         };
         poll_until(engine, semaphore, wait.unwrap_or(Wait::No), &mut acquire).await
     };
@@ -76,12 +75,22 @@ async fn request(
     outcome
 }
 
-/// Runs the closure in a transaction that holds a slot, or several permits.
-pub(crate) async fn with_slot<C, T, E, F>(
+/// Begins a transaction that holds a slot, or so many permits, and returns the slot of these. The caller calls [`run`], without an
+/// await in between.
+pub(crate) async fn begin<C: HasEngine>(
     conn: &mut C,
     semaphore: &Semaphore,
     permits: Option<u32>,
-    wait: Wait,
+    wait: Option<Wait>,
+) -> Result<Option<Slot>, Error> {
+    let acquire = Acquire::in_transaction(semaphore, permits);
+    request(&mut *C::engine(conn)?, semaphore, acquire, wait).await
+}
+
+pub(crate) async fn run<C, T, E, F>(
+    conn: &mut C,
+    semaphore: &Semaphore,
+    several: Option<Slot>,
     work: F,
 ) -> Result<T, E>
 where
@@ -89,38 +98,9 @@ where
     for<'r> F: Work<&'r mut C, Result<T, E>>,
     E: From<Error>,
 {
-    let acquire = Acquire::in_transaction(semaphore, permits);
-    let acquired = request(&mut *C::engine(conn)?, semaphore, acquire, Some(wait)).await;
-    match acquired? {
-        Some(slot) => finish_with_slots(conn, &slot, work).await,
-        None => finish_with_slot(conn, semaphore, work).await,
+    if let Some(slot) = several {
+        return finish_with_slots(conn, &slot, work).await;
     }
-}
-
-pub(crate) async fn try_with_slot<C, T, E, F>(
-    conn: &mut C,
-    semaphore: &Semaphore,
-    work: F,
-) -> Result<Option<T>, E>
-where
-    C: HasEngine,
-    for<'r> F: Work<&'r mut C, Result<T, E>>,
-    E: From<Error>,
-{
-    let acquire = Ok(Acquire::Transaction);
-    let acquired = request(&mut *C::engine(conn)?, semaphore, acquire, None).await;
-    match unless_refused(acquired)? {
-        Some(_) => finish_with_slot(conn, semaphore, work).await.map(Some),
-        None => Ok(None),
-    }
-}
-
-async fn finish_with_slot<C, T, E, F>(conn: &mut C, semaphore: &Semaphore, work: F) -> Result<T, E>
-where
-    C: HasEngine,
-    for<'r> F: Work<&'r mut C, Result<T, E>>,
-    E: From<Error>,
-{
     let outermost = depth(C::engine(conn)?.status())? == 1;
     // Dropped last: the slot is free when others are notified.
     let _notify = outermost.then(|| NotifyOnDrop::new(semaphore));
@@ -225,7 +205,7 @@ impl<'a> Acquire<'a> {
     pub(crate) fn is_lease(&self) -> bool {
         match self {
             Self::Lease(..) => true,
-            Self::Several(several) => several.is_lease(),
+            Self::Several(several) => several.lease.is_some(),
             Self::Transaction => false,
         }
     }
@@ -293,7 +273,11 @@ async fn release_stopped(engine: &mut dyn Engine, slot: &Slot) {
 async fn end_stopped(engine: &mut dyn Engine, semaphore: &Semaphore) {
     // On a connection that is marked as broken too: no transaction of it holds the slot.
     let outermost = !depth(engine.status()).is_ok_and(|depth| depth > 1);
-    let _notify = outermost.then(|| NotifyOnDrop::unused(semaphore));
+    let notify = || NotifyOnDrop {
+        semaphore,
+        inside: None,
+    };
+    let _notify = outermost.then(notify);
     roll_back_stopped(engine).await;
 }
 
@@ -329,30 +313,25 @@ pub(crate) async fn renew(
         return Err(lost(slot));
     }
     let resolution = engine.clock_resolution();
-    let mut states = Vec::new();
     let mut first = None;
-    let mut outcome = Ok(());
-    for row in slot.rows() {
-        let renewed = change_row(engine, row, Change::Renew { lease_us }).await;
-        match renewed.and_then(|renewed| renewed.ok_or_else(|| lost(row))) {
-            Ok((state, started)) => {
-                first.get_or_insert(started);
-                states.push(state);
-            }
-            Err(error) => {
-                outcome = Err(error);
-                break;
-            }
+    let renewed = async {
+        let mut states = Vec::new();
+        for row in slot.rows() {
+            let renewed = change_row(engine, row, Change::Renew { lease_us }).await?;
+            let (state, started) = renewed.ok_or_else(|| lost(row))?;
+            first.get_or_insert(started);
+            states.push(state);
         }
+        Ok::<_, Error>(state_of(states))
+    };
+    let renewed = renewed.await;
+    if let Some(started) = first {
+        let end = started + duration.saturating_sub(resolution);
+        // After an error some are renewed.
+        let all = renewed.is_ok();
+        slot.deadline = if all { end } else { slot.deadline.min(end) };
     }
-    let end = first.map(|started| started + duration.saturating_sub(resolution));
-    match (&outcome, end) {
-        (Ok(()), Some(end)) => slot.deadline = end,
-        // Some are renewed.
-        (_, Some(end)) => slot.deadline = slot.deadline.min(end),
-        (_, None) => {}
-    }
-    outcome.map(|()| state_of(states))
+    renewed
 }
 
 fn check_names(slot: &Slot) -> Result<(), Error> {

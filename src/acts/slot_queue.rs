@@ -100,7 +100,7 @@ async fn poll(
     let max_concurrent = acquire.max_concurrent(semaphore);
     // It finds its target out, and joins: after a refusal if nobody waits, and otherwise at first.
     let mut joins = wait != Wait::No && !in_transaction;
-    let mut joins_now = joins && !attempts.place.query_first(max_concurrent).await;
+    let mut joins_now = joins && !attempts.place.query_first(max_concurrent, None).await;
     loop {
         if joins_now {
             let id = pin!(async { unless_dropped!(&mut *engine, |engine| engine.database_id()) });
@@ -173,9 +173,9 @@ pub(crate) fn notify_released(semaphore: &str, count: usize, number: Option<u32>
 
 /// Notifies waiters when it is dropped, after the end of the transaction that holds a slot, whatever its outcome.
 pub(crate) struct NotifyOnDrop<'a> {
-    semaphore: &'a Semaphore,
+    pub(crate) semaphore: &'a Semaphore,
     /// `None`: the transaction was not used.
-    inside: Option<Period>,
+    pub(crate) inside: Option<Period>,
 }
 
 impl<'a> NotifyOnDrop<'a> {
@@ -183,13 +183,6 @@ impl<'a> NotifyOnDrop<'a> {
         Self {
             semaphore,
             inside: Some(Period::hold_slot(semaphore.name())),
-        }
-    }
-
-    pub(crate) fn unused(semaphore: &'a Semaphore) -> Self {
-        Self {
-            semaphore,
-            inside: None,
         }
     }
 }
@@ -204,23 +197,11 @@ impl Drop for NotifyOnDrop<'_> {
     }
 }
 
-pub(crate) async fn wait_for_turn(
-    engine: &mut dyn Engine,
-    semaphore: &Semaphore,
-) -> Result<Place, Error> {
-    semaphore.validate()?;
-    Ok(if depth::depth(engine.status())? > 0 {
-        place(semaphore)
-    } else {
-        turn(semaphore, max_concurrent(semaphore)).await
-    })
-}
-
 /// Waits for the turn of an acquisition that queries once, outside a transaction.
 pub(crate) async fn turn(semaphore: &Semaphore, max_concurrent: usize) -> Place {
     let mut place = place(semaphore);
     let deadline = Instant::now() + MAX_TURN_WAIT;
-    place.query_once(max_concurrent, deadline).await;
+    place.query_first(max_concurrent, Some(deadline)).await;
     place
 }
 

@@ -46,15 +46,14 @@ where
     C: HasEngine,
     for<'r> F: Work<&'r mut C, Result<T, E>>,
 {
-    let open = OpenTransaction::of(&mut *C::engine(conn)?, READ_COMMITTED, locks)?;
+    // That of transactions that hold locks and slots.
+    let level = Some(IsolationLevel::ReadCommitted);
+    let open = OpenTransaction::of(&mut *C::engine(conn)?, level, locks)?;
     let outcome = caught(async { work(&mut *conn).await }).await;
     let result = open.end(conn, outcome).await;
     ended();
     result.unwrap_or_else(|panic| resume_unwind(panic))
 }
-
-/// The isolation level of transactions that hold locks and slots.
-const READ_COMMITTED: Option<IsolationLevel> = Some(IsolationLevel::ReadCommitted);
 
 /// Fails in an open transaction, where `run_transaction` can't retry.
 pub(crate) fn outermost(engine: &mut dyn Engine) -> Result<(), Error> {

@@ -86,12 +86,6 @@ impl Waiting {
         matches!(self.wait, Wait::AtMost(limit) if self.elapsed() >= limit)
     }
 
-    /// Half of its limit from its beginning on: when a waiter queries at the latest that has no answer yet.
-    #[cfg(feature = "_pool")]
-    pub(crate) fn ask_by(&self) -> Option<Instant> {
-        self.wait.limit().map(|limit| self.started + limit / 2)
-    }
-
     /// Makes an attempt with a connection of the caller, which is lost if the server does not answer in time.
     pub(crate) async fn answer_or_time_out<T: Send>(
         &self,
@@ -138,12 +132,6 @@ impl Waiting {
         };
         #[cfg(not(feature = "_pool"))]
         unreachable!("only a wait on a pool is stopped: {self:?}");
-    }
-
-    fn unavailable(&self) -> Error {
-        Error::Unavailable {
-            resource: self.resource.clone(),
-        }
     }
 
     /// Whether the wait continues after an attempt that failed with this error: true for a time-out. An attempt times out on
@@ -221,7 +209,8 @@ impl<'a> Attempts<'a> {
         mut place: Place,
         semaphore: Option<&'a str>,
     ) -> Self {
-        place.ask_by(waiting.ask_by());
+        let limit = waiting.wait.limit();
+        place.ask_by(limit.map(|limit| waiting.started + limit / 2));
         Self {
             borrows: true,
             ..Self::connected(waiting, place, semaphore)
@@ -258,11 +247,7 @@ impl<'a> Attempts<'a> {
     ) -> Result<Option<T>, Error> {
         match answer {
             Ok(ControlFlow::Break(granted)) => {
-                if self.shares {
-                    self.place.granted_shared();
-                } else {
-                    self.place.granted();
-                }
+                self.place.granted(self.shares);
                 return Ok(Some(granted));
             }
             Ok(ControlFlow::Continue(pause)) => {
@@ -319,7 +304,8 @@ impl<'a> Attempts<'a> {
         let waiting = self.waiting;
         waiting.check_stop()?;
         if waiting.wait == Wait::No {
-            return Err(waiting.unavailable());
+            let resource = waiting.resource.clone();
+            return Err(Error::Unavailable { resource });
         }
         if waiting.is_over() {
             return Err(waiting.timed_out(self.cause.take()));

@@ -174,7 +174,7 @@ impl<P> LockPool<P> {
 
     /// Returns the pool.
     pub fn pool(&self) -> &P {
-        self.shared.pool()
+        self.shared.connections.pool()
     }
 
     /// Returns how many of the [requests](Self::requests) wait, make an attempt, or pause before the next one.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::acts::cancel_guard::unless_dropped;
+use crate::acts::waiting::unless_refused;
 use crate::acts::{administration, slot as slots};
 use crate::api::pair::pair;
 use crate::{Error, LeaseOptions, LeaseState, Semaphore, Slot, SlotInfo, Wait};
@@ -101,7 +102,10 @@ pair! {
         #[doc(alias("with_permit", "concurrency limit"))]
         fn with_slot(semaphore: &Semaphore, wait: impl Into<Wait>; f) -> Result<T, E> {
             let wait = wait.into();
-            |conn| slots::with_slot(conn, semaphore, None, wait, f).await
+            |conn| {
+                let several = slots::begin(conn, semaphore, None, Some(wait)).await?;
+                slots::run(conn, semaphore, several, f).await
+            }
         }
 
         /// Runs `f` in a transaction that holds several permits, all or none, and commits it. Waits while too few are free.
@@ -127,7 +131,10 @@ pair! {
         #[doc(alias("weight", "acquire_many"))]
         fn with_slots(semaphore: &Semaphore, permits: u32, wait: impl Into<Wait>; f) -> Result<T, E> {
             let wait = wait.into();
-            |conn| slots::with_slot(conn, semaphore, Some(permits), wait, f).await
+            |conn| {
+                let several = slots::begin(conn, semaphore, Some(permits), Some(wait)).await?;
+                slots::run(conn, semaphore, several, f).await
+            }
         }
 
         /// Runs `f` in a transaction that holds a slot, or returns `None` when no slot is free.
@@ -135,7 +142,10 @@ pair! {
         /// Otherwise as [`with_slot`](Self::with_slot). When slots are held by transactions, it takes about 30 ms to return `None`.
         #[doc(alias("try_with_permit", "try_acquire"))]
         fn try_with_slot(semaphore: &Semaphore; f) -> Result<Option<T>, E> {
-            |conn| slots::try_with_slot(conn, semaphore, f).await
+            |conn| match unless_refused(slots::begin(conn, semaphore, None, None).await)? {
+                Some(several) => slots::run(conn, semaphore, several, f).await.map(Some),
+                None => Ok(None),
+            }
         }
     }
 

@@ -323,7 +323,7 @@ pub fn fail_object_lock(
     attempts: u32,
 ) -> Failures {
     let id: crate::ObjectId = id.into();
-    Failures::choose(Of::Object(id.as_str()), failure, attempts)
+    Failures::choose(Of::Object, id.as_str(), failure, attempts)
 }
 
 /// [`fail_object_lock`] for attempts to acquire a slot of a semaphore; with [`Failure::SlotLost`] for renewals, which renewers send at
@@ -350,7 +350,7 @@ pub fn fail_object_lock(
 /// ```
 pub fn fail_slot(semaphore: impl AsRef<str>, failure: Failure, attempts: u32) -> Failures {
     let name = semaphore.as_ref();
-    let failures = Failures::choose(Of::Semaphore(name), failure, attempts);
+    let failures = Failures::choose(Of::Semaphore, name, failure, attempts);
     #[cfg(feature = "_pool")]
     if failure == Failure::SlotLost {
         renew_all_soon(name);

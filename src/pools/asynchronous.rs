@@ -76,10 +76,6 @@ macro_rules! lend_from_bb8 {
                 Ok(())
             }
 
-            fn timed_out(&self, waited: Duration) -> Option<Error> {
-                Some(timed_out(waited, Some(PoolStep::Queue)))
-            }
-
             fn timeout(&self) -> Duration {
                 self.config().connection_timeout
             }
@@ -161,12 +157,6 @@ fn give_back_abandoned<C: Link>(
     }
 }
 
-/// The error of a request that has waited for this time, at last for `step`.
-fn timed_out(waited: Duration, step: Option<PoolStep>) -> Error {
-    let waited = Some(waited);
-    AsyncPoolError::TimedOut { waited, step }.into()
-}
-
 /// Waits for a connection until the time is up; returns `None` after a stop. `awaited` tells what is waited for then.
 async fn get<T>(
     limit: Duration,
@@ -186,7 +176,11 @@ async fn get<T>(
     match got {
         Ok(Ok(connection)) => Ok(Some(connection)),
         Ok(Err(AsyncPoolError::TimedOut { .. })) | Err(_) => {
-            Err(timed_out(started.elapsed(), awaited()))
+            let error = AsyncPoolError::TimedOut {
+                waited: Some(started.elapsed()),
+                step: awaited(),
+            };
+            Err(error.into())
         }
         Ok(Err(error)) => Err(error.into()),
     }

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use crate::acts::cancel_guard::unless_dropped;
 use crate::acts::waiting::Waiting;
 use crate::engine::{Engine, HasEngine};
+#[cfg(feature = "_async_pool")]
+use crate::error::{AsyncPoolError, PoolStep};
 use crate::link::depth::{counted, depth};
 use crate::rt::lock;
 use crate::rt::permits::{Permit, Permits};
@@ -61,7 +63,7 @@ impl<P> Connections<P> {
         &self.pool
     }
 
-    fn known_identity(&self) -> Option<Identity> {
+    pub(crate) fn known_identity(&self) -> Option<Identity> {
         lock(&self.identity).clone()
     }
 }
@@ -84,10 +86,10 @@ impl<P: Pool> Connections<P> {
         let permit = self.share.acquire(self.share(), deadline, waiting.stop());
         let permit = permit.await;
         waiting.check_stop()?;
-        if permit.is_none()
-            && let Some(error) = self.pool.timed_out(started.elapsed())
-        {
-            return Err(error);
+        #[cfg(feature = "_async_pool")]
+        if permit.is_none() && !P::BLOCKS {
+            let (waited, step) = (Some(started.elapsed()), Some(PoolStep::Queue));
+            return Err(AsyncPoolError::TimedOut { waited, step }.into());
         }
         let left = limit.saturating_sub(started.elapsed());
         // In memory of its own: a future that waits in a queue would have room for it (deadpool: 17 kB).
@@ -118,10 +120,6 @@ impl<P: Pool> Connections<P> {
     /// the connections stay for others.
     pub(crate) fn max_concurrent(&self, permits: usize) -> usize {
         permits.min(self.pool.max_size() / 2).max(1)
-    }
-
-    pub(crate) fn is_identified(&self) -> bool {
-        self.known_identity().is_some()
     }
 
     /// The identity of the database, which one waiter reads for all.

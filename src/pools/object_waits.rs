@@ -3,6 +3,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::acts::cancel_guard::{CancelGuard, unless_dropped};
@@ -43,10 +44,6 @@ impl<P> Shared<P> {
             activity: Activity::default(),
         }
     }
-
-    pub(crate) fn pool(&self) -> &P {
-        self.connections.pool()
-    }
 }
 
 pub(crate) struct ObjectWait {
@@ -65,7 +62,7 @@ impl ObjectWait {
         stop: Option<&StopToken>,
         request: LockRequest,
     ) -> Result<Self, Error> {
-        let limit = shared.pool().timeout().min(LONGEST_WAIT);
+        let limit = shared.connections.pool().timeout().min(LONGEST_WAIT);
         let request = request.or_wait(Wait::AtMost(limit));
         Self::of::<P>(stop, Request::new(request)?)
     }
@@ -332,7 +329,7 @@ struct NotifyOnDrop<'a> {
 impl Drop for NotifyOnDrop<'_> {
     fn drop(&mut self) {
         // Without a waiter the names of the queues, thousands at most, are not needed. A new request queries the database first.
-        if self.queues.waiting() == 0 {
+        if self.queues.waiting.load(Ordering::SeqCst) == 0 {
             return;
         }
         self.queues.notify_released(&queue_of(self.ids), 1, None);

@@ -5,7 +5,6 @@ use std::{io, thread};
 
 use diesel::r2d2::{ConnectionManager, Pool, PoolError, PooledConnection, R2D2Connection};
 
-use crate::Error;
 use crate::engine::HasBlockingEngine;
 use crate::pools::{self, Blocking, Lending};
 use crate::rt::permits::Permit;
@@ -76,10 +75,6 @@ impl<C: HasBlockingEngine + R2D2Connection + 'static> pools::Pool for R2d2Pool<C
         thread.spawn(move || C::block_on(work)).map(drop)
     }
 
-    fn timed_out(&self, _: Duration) -> Option<Error> {
-        None
-    }
-
     fn timeout(&self) -> Duration {
         self.connection_timeout()
     }
@@ -94,6 +89,7 @@ mod tests {
     use diesel::SqliteConnection;
 
     use super::*;
+    use crate::Error;
     use crate::pools::Pool as _;
     use crate::rt::block_on;
 

@@ -87,23 +87,19 @@ pub(crate) async fn begin<'a, P: Pool>(
     let acquire = Acquire::in_transaction(semaphore, permits);
     let (connections, pace) = (&shared.connections, Pace::default());
     let granted = request(connections, stop, semaphore, acquire, wait, pace).await?;
-    HeldSlot::new(granted, semaphore, active)
+    let (several, mut conn) = granted;
+    let outermost = depth(conn.engine()?.status())? == 1;
+    let notifies = outermost && several.is_none();
+    active.set_inside(true);
+    Ok(HeldSlot {
+        conn,
+        several,
+        _notify: notifies.then(|| NotifyOnDrop::new(semaphore)),
+        _active: active,
+    })
 }
 
-impl<'a, P: Pool> HeldSlot<'a, P> {
-    fn new(granted: Granted<P>, semaphore: &'a Semaphore, active: Active) -> Result<Self, Error> {
-        let (several, mut conn) = granted;
-        let outermost = depth(conn.engine()?.status())? == 1;
-        let notifies = outermost && several.is_none();
-        active.set_inside(true);
-        Ok(Self {
-            conn,
-            several,
-            _notify: notifies.then(|| NotifyOnDrop::new(semaphore)),
-            _active: active,
-        })
-    }
-
+impl<P: Pool> HeldSlot<'_, P> {
     pub(crate) async fn run<T, E, F>(&mut self, work: F) -> Result<T, E>
     where
         for<'r> F: Work<&'r mut P::Connection, Result<T, E>>,
@@ -156,8 +152,8 @@ async fn poll<P: Pool>(
     // finds the database out.
     let mut joins = wait != Wait::No;
     let mut queries_first = false;
-    if joins && !connections.is_identified() {
-        queries_first = attempts.place.query_first(max_concurrent).await;
+    if joins && connections.known_identity().is_none() {
+        queries_first = attempts.place.query_first(max_concurrent, None).await;
         if !queries_first {
             attempts.has_begun = true;
         }

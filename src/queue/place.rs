@@ -82,18 +82,15 @@ impl Queues {
 impl Place {
     /// Has the waiter query before it knows its target. Returns false if others wait for the name, or `max_concurrent` query
     /// that do not know theirs either.
-    pub(crate) async fn query_first(&mut self, max_concurrent: usize) -> bool {
-        self.first_query(false, max_concurrent, Instant::now())
-            .await
-    }
-
-    /// Waits until fewer than `max_concurrent` others query that do not know their target, at the longest until `deadline`. For
-    /// a waiter that queries once, and not behind those that wait.
-    pub(crate) async fn query_once(&mut self, max_concurrent: usize, deadline: Instant) {
-        self.first_query(true, max_concurrent, deadline).await;
-    }
-
-    async fn first_query(&mut self, once: bool, max_concurrent: usize, deadline: Instant) -> bool {
+    ///
+    /// One that queries once waits for fewer, until `once` at the longest, and not behind those that wait for the name.
+    pub(crate) async fn query_first(
+        &mut self,
+        max_concurrent: usize,
+        once: Option<Instant>,
+    ) -> bool {
+        let deadline = once.unwrap_or_else(Instant::now);
+        let once = once.is_some();
         // Counted before the query: a release after the query sees it.
         self.queues.waiting.fetch_add(1, Ordering::SeqCst);
         let (number, releases, permits, others) = self.queues.enter(&self.name, |name, _| {
@@ -348,14 +345,13 @@ impl Place {
     }
 
     /// Ends the wait after a query that succeeded. A waiter that was notified of no release lets the next one query, as there
-    /// may be more.
-    pub(crate) fn granted(&mut self) {
-        self.leave(Outcome::Granted);
-    }
-
-    /// [`granted`](Self::granted) what others may have beside it: the next waiter queries in any case.
-    pub(crate) fn granted_shared(&mut self) {
-        self.leave(Outcome::Shared);
+    /// may be more; one that `shares` what it is granted does so in any case.
+    pub(crate) fn granted(&mut self, shares: bool) {
+        self.leave(if shares {
+            Outcome::Shared
+        } else {
+            Outcome::Granted
+        });
     }
 
     fn leave(&mut self, outcome: Outcome) {

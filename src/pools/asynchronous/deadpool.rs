@@ -9,22 +9,22 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use ::deadpool::managed::{Manager, TimeoutType, Timeouts};
-use diesel_async::pooled_connection::deadpool::{Object, Pool, PoolError};
+use ::deadpool::managed::{Manager, Object, TimeoutType, Timeouts};
+use diesel_async::pooled_connection::deadpool::{Pool, PoolError};
 use diesel_async::pooled_connection::{
     AsyncDieselConnectionManager, PoolError as ConnectionError, PoolableConnection,
 };
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use crate::Async;
 use crate::engine::HasAsyncEngine;
 use crate::error::{AsyncPoolError, PoolStep};
 use crate::pools::Lending;
-use crate::pools::asynchronous::{get, give_back_abandoned, is_in_step, on_task, spawn, timed_out};
+use crate::pools::asynchronous::{get, give_back_abandoned, is_in_step, on_task, spawn};
 use crate::rt::lock;
 use crate::rt::permits::Permit;
 use crate::rt::stop_token::StopToken;
-use crate::{Async, Error};
 
 /// How long a waiter waits for a connection if the pool sets no time-out: as the other pools by default.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -37,36 +37,25 @@ pub(crate) const OPENING: Duration = Duration::from_secs(10);
 
 /// A connection of deadpool, which is closed when it is dropped and broken. deadpool would keep it until it lends it again, and
 /// the server its transaction, if the client has not read all rows of a statement whose future was dropped (MySQL).
-pub struct Lent<C: PoolableConnection>(Option<Object<C>>)
-where
-    AsyncDieselConnectionManager<C>: Manager<Type = C>;
+pub struct Lent<M: Manager<Type: PoolableConnection>>(Option<Object<M>>);
 
 const LENT: &str = "an object until it is dropped";
 
-impl<C: PoolableConnection> Deref for Lent<C>
-where
-    AsyncDieselConnectionManager<C>: Manager<Type = C>,
-{
-    type Target = C;
+impl<M: Manager<Type: PoolableConnection>> Deref for Lent<M> {
+    type Target = M::Type;
 
-    fn deref(&self) -> &C {
+    fn deref(&self) -> &M::Type {
         self.0.as_ref().expect(LENT)
     }
 }
 
-impl<C: PoolableConnection> DerefMut for Lent<C>
-where
-    AsyncDieselConnectionManager<C>: Manager<Type = C>,
-{
-    fn deref_mut(&mut self) -> &mut C {
+impl<M: Manager<Type: PoolableConnection>> DerefMut for Lent<M> {
+    fn deref_mut(&mut self) -> &mut M::Type {
         self.0.as_mut().expect(LENT)
     }
 }
 
-impl<C: PoolableConnection> Drop for Lent<C>
-where
-    AsyncDieselConnectionManager<C>: Manager<Type = C>,
-{
+impl<M: Manager<Type: PoolableConnection>> Drop for Lent<M> {
     fn drop(&mut self) {
         if let Some(mut object) = self.0.take() {
             // On SQLite, diesel-async panics while a statement runs on another thread. The pool asks later.
@@ -85,7 +74,7 @@ where
 {
     type Connection = C;
     type Style = Async;
-    type Lent = Lent<C>;
+    type Lent = Lent<AsyncDieselConnectionManager<C>>;
 
     const BLOCKS: bool = false;
 
@@ -94,7 +83,7 @@ where
         limit: Duration,
         stop: Option<&StopToken>,
         permit: Option<Permit>,
-    ) -> Lending<Lent<C>> {
+    ) -> Lending<Self::Lent> {
         let limit = limit.min(self.timeout());
         let awaited = Arc::new(Mutex::new(PoolStep::Queue));
         let longest = limit.saturating_add(OPENING);
@@ -102,7 +91,7 @@ where
         get(limit, stop, || Some(*lock(&awaited)), taken).await
     }
 
-    fn give_back_abandoned(conn: Lent<C>, permit: Option<Permit>) {
+    fn give_back_abandoned(conn: Self::Lent, permit: Option<Permit>) {
         give_back_abandoned(conn, permit);
     }
 
@@ -117,10 +106,6 @@ where
     ) -> io::Result<()> {
         spawn(apart, work);
         Ok(())
-    }
-
-    fn timed_out(&self, waited: Duration) -> Option<Error> {
-        Some(timed_out(waited, Some(PoolStep::Queue)))
     }
 
     fn timeout(&self) -> Duration {
@@ -144,7 +129,7 @@ async fn take_in_turn<C: HasAsyncEngine + PoolableConnection + 'static>(
     longest: Duration,
     awaited: Step,
     permit: Option<Permit>,
-) -> Result<(Lent<C>, Option<Permit>), AsyncPoolError>
+) -> Result<(Lent<AsyncDieselConnectionManager<C>>, Option<Permit>), AsyncPoolError>
 where
     AsyncDieselConnectionManager<C>: Manager<Type = C, Error = ConnectionError>,
 {
@@ -188,7 +173,7 @@ where
 fn take<C: HasAsyncEngine + PoolableConnection + 'static>(
     pool: Pool<C>,
     timeouts: Timeouts,
-) -> impl Future<Output = Result<Lent<C>, PoolError>> + Send + 'static
+) -> impl Future<Output = Result<Lent<AsyncDieselConnectionManager<C>>, PoolError>> + Send + 'static
 where
     AsyncDieselConnectionManager<C>: Manager<Type = C, Error = ConnectionError>,
 {

@@ -65,7 +65,7 @@ fn is_told(polled: Poll<(Option<Released>, Place)>) -> bool {
     let Poll::Ready((released, mut place)) = polled else {
         return false;
     };
-    place.granted();
+    place.granted(false);
     released == RELEASED
 }
 
@@ -159,7 +159,7 @@ fn wakers_are_called_and_dropped_without_the_lock_of_the_queues() {
     release(&queues);
     assert_eq!(count(), 1, "the second one is called");
     drop(wait);
-    place.granted();
+    place.granted(false);
     assert_eq!(count(), 1, "and dropped with its timer");
     let mut place = join(&queues, PATIENT);
     let mut wait = Box::pin(place.turn(None, None));
@@ -207,7 +207,7 @@ impl Slots {
     /// Waits for its turn and queries, as often as it is refused.
     async fn acquire(self) -> Held {
         let mut place = self.queues.place(NAME);
-        if !place.query_first(self.max_concurrent).await {
+        if !place.query_first(self.max_concurrent, None).await {
             yield_now().await;
             place.refused(Some(HOUR));
             place.join("", self.max_concurrent, PATIENT);
@@ -219,7 +219,7 @@ impl Slots {
             let held = self.take();
             yield_now().await;
             if let Some(held) = held {
-                place.granted();
+                place.granted(false);
                 return held;
             }
             place.refused(Some(HOUR));

@@ -40,7 +40,7 @@ fn waiter_of_an_exclusive_queue_that_succeeds_lets_nobody_query() {
     // A release while it queries, which is granted to it. Then another one joins.
     queues.notify_released(NAME, 1, None);
     let mut second = join(&queues, PATIENT);
-    first.granted();
+    first.granted(false);
     assert_eq!(second.wait(Some(Instant::now())), None);
 }
 
@@ -95,7 +95,7 @@ fn waiter_with_a_long_pause_has_its_turn_when_another_one_does_not_use_a_release
         |first| {
             assert_eq!(first.wait(None), RELEASED);
             first.refused(Some(HOUR));
-            first.granted();
+            first.granted(false);
         },
     ];
     for leave in not_used {

@@ -18,7 +18,7 @@ fn first_come_first_served() {
         release(&queues);
         assert_eq!(place.wait(None), RELEASED);
         assert_eq!(awake(&queues), 1, "one queries");
-        place.granted();
+        place.granted(false);
         // It was notified of a release, so it notifies nobody else.
     }
     assert_empty(&queues);
@@ -33,12 +33,12 @@ fn waiters_that_share_enter_together() {
     release(&queues);
     for place in [&mut first, &mut second] {
         assert_eq!(place.wait(None), RELEASED);
-        place.granted_shared();
+        place.granted(true);
     }
     // It does not share what it is granted.
     assert_eq!(third.wait(None), RELEASED);
     let fourth = join(&queues, PATIENT);
-    third.granted();
+    third.granted(false);
     assert_eq!(awake(&queues), 0);
     drop(fourth);
     assert_empty(&queues);
@@ -56,7 +56,7 @@ fn newcomer_queries_at_once_where_all_others_query() {
         .collect();
     let at_once: Vec<bool> = places.iter().map(Place::may_query_at_once).collect();
     assert_eq!(at_once, [true, true, true, false], "three may");
-    places.remove(0).granted();
+    places.remove(0).granted(false);
     let mut last = places.pop().expect("the last one");
     assert_eq!(last.wait(None), RELEASED, "more may be free");
 }
@@ -83,7 +83,7 @@ fn releases_are_yielded_when_each_waiter_is_served_at_once() {
             queues.notify_released(NAME, 1, None);
             let told = in_line(&queues, |line| line.yield_until.is_none());
             assert_eq!(only.wait(None), RELEASED);
-            only.granted();
+            only.granted(false);
             assert_empty(&queues);
             told
         })
@@ -118,7 +118,7 @@ fn release_is_handed_over_at_once_to_a_waiter_with_a_connection() {
     assert_eq!(first.wait(None), RELEASED);
     first.had_no_connection();
     assert_eq!(last.wait(None), RELEASED);
-    last.granted();
+    last.granted(false);
     // A query has reached the database: one more looks whether there is more.
     assert_eq!(first.wait(None), RELEASED);
     first.refused(Some(HOUR));
@@ -138,10 +138,10 @@ fn each_release_without_a_connection_reaches_a_waiter() {
     }
     let mut last = places.pop().expect("the third waiter");
     assert_eq!(last.wait(None), RELEASED);
-    last.granted();
+    last.granted(false);
     let mut first = places.remove(0);
     assert_eq!(first.wait(None), RELEASED);
-    first.granted();
+    first.granted(false);
     assert_eq!(places[0].wait(Some(Instant::now())), None);
 }
 
@@ -200,7 +200,7 @@ fn time_is_kept_by_any_waiter_that_wakes() {
 
 fn query_first(queues: &Test, max_concurrent: usize) -> Option<Place> {
     let mut place = queues.place(NAME);
-    block_on(place.query_first(max_concurrent)).then_some(place)
+    block_on(place.query_first(max_concurrent, None)).then_some(place)
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn concurrent_single_queries_are_limited() {
     let queues = queues();
     let once = |limit| {
         let mut place = queues.place(NAME);
-        block_on(place.query_once(1, Instant::now() + limit));
+        block_on(place.query_first(1, Some(Instant::now() + limit)));
         place
     };
     let first = once(Duration::ZERO);
@@ -318,7 +318,7 @@ fn single_query_disturbs_nobody_that_waits() {
     let queues = queues();
     let mut waiter = refused(&queues, PATIENT);
     let mut once = queues.place(NAME);
-    block_on(once.query_once(1, Instant::now()));
+    block_on(once.query_first(1, Some(Instant::now())));
     assert_eq!(once.wait(None), None);
     drop(once);
     assert_eq!(waiter.wait(Some(Instant::now())), None);

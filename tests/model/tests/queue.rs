@@ -225,7 +225,7 @@ macro_rules! scenarios {
                             on_its_way().await;
                         }
                         if self.take() {
-                            place.granted();
+                            place.granted(false);
                             return;
                         }
                         place.refused(Some(HOUR));
@@ -238,7 +238,7 @@ macro_rules! scenarios {
                 /// As a waiter that does not know its target.
                 async fn acquire_first(&self) {
                     let mut place = self.queues.place(NAME);
-                    if !place.query_first(1).await {
+                    if !place.query_first(1, None).await {
                         place.refused(Some(HOUR));
                         place.join("", 1, PATIENT);
                     }
@@ -385,7 +385,7 @@ macro_rules! scenarios {
                         loop {
                             block_on(place.turn(deadline, Some(&stop)));
                             if slots.take() {
-                                place.granted();
+                                place.granted(false);
                                 slots.release();
                                 break;
                             }
@@ -431,7 +431,7 @@ macro_rules! scenarios {
                         for _ in 0..3 {
                             block_on(place.turn(None, None));
                             if slots.take() {
-                                place.granted();
+                                place.granted(false);
                                 break;
                             }
                             place.refused(None);

@@ -159,10 +159,6 @@ impl crate::Pool for FewThreads {
         Err(io::ErrorKind::WouldBlock.into())
     }
 
-    fn timed_out(&self, waited: Duration) -> Option<Error> {
-        self.0.timed_out(waited)
-    }
-
     fn timeout(&self) -> Duration {
         self.0.timeout()
     }
