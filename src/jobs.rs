@@ -7,6 +7,7 @@ pub(crate) mod renewer;
 pub(crate) mod schedule;
 pub(crate) mod timer;
 
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use crate::acts::several::Several;
@@ -19,6 +20,23 @@ use crate::{Error, LeaseOptions, Pool, Semaphore, SlotRenewer, Wait};
 /// The pauses after errors that follow each other.
 const MIN_PAUSE: Duration = Duration::from_millis(200);
 const MAX_PAUSE: Duration = Duration::from_secs(10);
+
+fn check_interval(
+    subject: &'static str,
+    requested: Duration,
+    allowed: RangeInclusive<Duration>,
+) -> Result<(), Error> {
+    if allowed.contains(&requested) {
+        return Ok(());
+    }
+    let (shortest, longest) = allowed.into_inner();
+    Err(Error::InvalidInterval {
+        subject,
+        requested,
+        shortest,
+        longest,
+    })
+}
 
 /// A node that calls `run_as_leader` or `run_on_timer`.
 pub(crate) struct Participant<'a, P> {
@@ -45,19 +63,15 @@ impl<'a, P: Pool> Participant<'a, P> {
             renewer: renewer.clone(),
             semaphore,
             lease,
-            stop: renewer.stop().cloned().unwrap_or_default(),
+            stop: renewer.stop.clone().unwrap_or_default(),
             failures: 0,
         })
     }
 
     /// Pauses after a slot that was lost before its use: a lease that is too short would be granted again and again.
     pub(crate) async fn pause_after_loss(&self) {
-        let time = self.renewer.interval().min(POLL_INTERVAL);
+        let time = self.renewer.pace.interval.min(POLL_INTERVAL);
         self.stop.pause(time).await;
-    }
-
-    pub(crate) fn succeeded(&mut self) {
-        self.failures = 0;
     }
 
     /// Logs an error that may pass, and pauses. Returns other errors.
@@ -121,7 +135,7 @@ impl<'a, P: Pool> Candidate<'a, P> {
     /// Waits until this node is elected. Returns `None` when it is stopped.
     pub(crate) async fn elected(&mut self) -> Result<Option<Held>, Error> {
         if self.has_resigned {
-            self.stop().pause(self.node.renewer.interval()).await;
+            self.stop().pause(self.node.renewer.pace.interval).await;
             self.has_resigned = false;
         }
         while !self.stop().is_stopped() {
@@ -130,7 +144,7 @@ impl<'a, P: Pool> Candidate<'a, P> {
             let wait = Some(Wait::Forever);
             match self.node.renewer.lease(semaphore, lease, wait).await {
                 Ok(held) => {
-                    self.node.succeeded();
+                    self.node.failures = 0;
                     if self.leads(held.is_held()) {
                         let (name, fence) = (semaphore.name(), held.slot().fence);
                         tracing::info!(semaphore = name, fence, "elected as leader");
@@ -143,7 +157,7 @@ impl<'a, P: Pool> Candidate<'a, P> {
                 Err(error) => {
                     // It has reached the database since the last error, unless the pool had no connection for it.
                     if began.elapsed() > MAX_PAUSE && !error.has_no_connection_yet() {
-                        self.node.succeeded();
+                        self.node.failures = 0;
                     }
                     self.node.survive(error).await?;
                 }

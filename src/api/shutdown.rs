@@ -70,7 +70,7 @@ impl<S> Shutdown<S> {
     /// handle that the token [stops](SlotRenewer::stopped_by): use it in place of `renewer`. Does not keep the renewer alive.
     #[must_use]
     pub fn add_renewer<P: Pool<Style = S>>(&self, renewer: &SlotRenewer<P>) -> SlotRenewer<P> {
-        let weak = Some(renewer.downgrade());
+        let weak = Some(Arc::downgrade(&renewer.handle.0));
         self.registry.add(renewer.activity().clone(), weak);
         renewer.stopped_by(self.stop_token())
     }

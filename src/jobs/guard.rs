@@ -90,7 +90,11 @@ impl Held {
     /// Records progress. If the last renewal left the slot out because there was no progress, has it renewed.
     pub(crate) fn progress(&self) -> Result<(), Error> {
         self.ensure_held()?;
-        if self.note_progress() {
+        let mut inner = lock(&self.inner);
+        inner.progress = Instant::now();
+        let was_left_out = std::mem::take(&mut inner.stalled);
+        drop(inner);
+        if was_left_out {
             Arc::clone(&self.renewer.0).renew_soon(&self.slot);
         }
         Ok(())
@@ -162,10 +166,7 @@ impl Drop for ReleaseLater<'_> {
 pub(crate) struct State {
     slot: Slot,
     acquired: Instant,
-    /// Renewals leave the slot out when the last progress is this long ago.
-    progress_within: Option<Duration>,
-    /// No renewal extends the lease beyond this time after the grant.
-    max_hold: Option<Duration>,
+    pub(crate) lease: LeaseOptions,
     /// Stopped when the guard is lost or released.
     pub(crate) ended: StopToken,
     inner: Mutex<Inner>,
@@ -200,7 +201,7 @@ enum Phase {
 }
 
 impl State {
-    pub(crate) fn new(slot: Slot, lease: &LeaseOptions) -> Self {
+    pub(crate) fn new(slot: Slot, lease: LeaseOptions) -> Self {
         let acquired = Instant::now();
         Self {
             inner: Mutex::new(Inner {
@@ -215,8 +216,7 @@ impl State {
             ended: StopToken::new(),
             slot,
             acquired,
-            progress_within: lease.progress_within,
-            max_hold: lease.max_hold,
+            lease,
         }
     }
 
@@ -284,15 +284,16 @@ impl State {
         }
     }
 
-    /// Returns the lease that the next renewal requests, `lease` at most; `None` if it leaves the slot out.
-    pub(crate) fn next_lease(&self, lease: Duration) -> Option<Duration> {
-        let mut inner = lock(&self.inner);
+    /// Returns the lease that the next renewal requests; `None` if it leaves the slot out, because there was no progress for too
+    /// long, or nothing is left of the time after the grant beyond which no renewal extends the lease.
+    pub(crate) fn next_lease(&self) -> Option<Duration> {
+        let (lease, mut inner) = (self.lease.duration(), lock(&self.inner));
         let pause = inner.progress.elapsed();
-        if self.progress_within.is_some_and(|within| pause >= within) {
+        if self.lease.progress_within.is_some_and(|it| pause >= it) {
             inner.stalled = true;
             return None;
         }
-        let Some(longest) = self.max_hold else {
+        let Some(longest) = self.lease.max_hold else {
             return Some(lease);
         };
         let left = longest.saturating_sub(self.acquired.elapsed());
@@ -309,13 +310,6 @@ impl State {
         if let Some(pause) = pause {
             events::record_slot_stalled(&self.slot.semaphore, self.slot.number, pause);
         }
-    }
-
-    /// Records progress. Returns whether the last renewal left the slot out because there was none.
-    fn note_progress(&self) -> bool {
-        let mut inner = lock(&self.inner);
-        inner.progress = Instant::now();
-        std::mem::take(&mut inner.stalled)
     }
 
     /// Marks the guard as lost: the database says that the slot is not held by this token.
@@ -419,7 +413,7 @@ mod tests {
             deadline: Instant::now() + HOUR,
             ..Slot::from_parts("workers", 1, uuid::Uuid::new_v4(), 0)
         };
-        State::new(slot, &LeaseOptions::new(HOUR))
+        State::new(slot, LeaseOptions::new(HOUR))
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -16,13 +16,14 @@ use uuid::Uuid;
 use crate::acts::cancel_guard::{counted, unless_dropped};
 use crate::acts::slot::{self, Acquire};
 use crate::acts::slot_queue::{Pace, begin_wait};
+use crate::acts::waiting::Waiting;
 use crate::engine::HasEngine;
 use crate::error::limits::{LONGEST_POLL_INTERVAL, SHORTEST_POLL_INTERVAL};
 use crate::jobs::callbacks::may_wait;
+use crate::jobs::check_interval;
 use crate::jobs::guard::{Held, ReleaseKind, State};
 use crate::jobs::renewer::releases::PendingRelease;
-use crate::jobs::renewer::renewals::SHORTEST_ANSWER;
-use crate::jobs::renewer::renewals::start;
+use crate::jobs::renewer::renewals::{SHORTEST_ANSWER, start};
 use crate::link::activity::{Active, Activity};
 use crate::pools::connections::{Borrowed, Connections};
 use crate::pools::slot_waits;
@@ -93,9 +94,9 @@ const DROP_TIMEOUT: Duration = Duration::from_millis(200);
 #[doc(alias("KeepAliveLockProvider", "distributed lock", "ShedLock"))]
 pub struct SlotRenewer<P> {
     shared: Arc<Shared<P>>,
-    handle: Arc<Handle>,
-    stop: Option<StopToken>,
-    pace: Pace,
+    pub(crate) handle: Arc<Handle>,
+    pub(crate) stop: Option<StopToken>,
+    pub(crate) pace: Pace,
 }
 
 impl<P> fmt::Debug for SlotRenewer<P> {
@@ -160,25 +161,9 @@ impl<P: Pool> SlotRenewer<P> {
         renewer
     }
 
-    pub(crate) fn stop(&self) -> Option<&StopToken> {
-        self.stop.as_ref()
-    }
-
-    pub(crate) fn interval(&self) -> Duration {
-        self.pace.interval
-    }
-
     pub(crate) fn check_interval(&self) -> Result<(), Error> {
-        let (shortest, longest) = (SHORTEST_POLL_INTERVAL, LONGEST_POLL_INTERVAL);
-        if (shortest..=longest).contains(&self.pace.interval) {
-            return Ok(());
-        }
-        Err(Error::InvalidInterval {
-            subject: "poll interval",
-            requested: self.pace.interval,
-            shortest,
-            longest,
-        })
+        let allowed = SHORTEST_POLL_INTERVAL..=LONGEST_POLL_INTERVAL;
+        check_interval("poll interval", self.pace.interval, allowed)
     }
 
     /// Lists the requests of this renewer and its clones for a lease, the oldest first: those that wait or make an attempt, also as a
@@ -195,11 +180,6 @@ impl<P: Pool> SlotRenewer<P> {
         &self.shared.activity
     }
 
-    /// This renewer, for a shutdown.
-    pub(crate) fn downgrade(&self) -> Weak<dyn Renew> {
-        Arc::downgrade(&self.handle.0)
-    }
-
     /// Waits for a slot without a connection, and acquires it; without a wait, if one is free. If the future is dropped, the slot is
     /// released.
     pub(crate) async fn lease(
@@ -214,7 +194,7 @@ impl<P: Pool> SlotRenewer<P> {
         let subject = RequestSubject::slots(semaphore, lease.permits_at_once());
         let active = self.activity().begin(Some(subject));
         let acquire = Acquire::lease(semaphore, lease, None);
-        let (connections, stop) = (&self.shared.connections, self.stop());
+        let (connections, stop) = (&self.shared.connections, self.stop.as_ref());
         let acquired = slot_waits::request(connections, stop, semaphore, acquire, wait, self.pace);
         let (slot, _) = counted(self.activity(), acquired).await?;
         Ok(self.hold(slot.expect("the slot of a lease"), lease, active))
@@ -222,27 +202,25 @@ impl<P: Pool> SlotRenewer<P> {
 
     /// Borrows a connection of the pool, unless the handle is stopped.
     pub(crate) async fn borrow(&self, semaphore: &Semaphore) -> Result<Borrowed<P>, Error> {
-        let waiting = begin_wait(semaphore, Wait::No)?.stopped_by(self.stop());
+        let waiting = self.without_wait(semaphore)?;
         self.shared.connections.borrow(&waiting).await
     }
 
-    pub(crate) fn check_stop(&self, semaphore: &Semaphore) -> Result<(), Error> {
-        let waiting = begin_wait(semaphore, Wait::No)?;
-        waiting.stopped_by(self.stop()).check_stop()
+    pub(crate) fn without_wait(&self, semaphore: &Semaphore) -> Result<Waiting, Error> {
+        Ok(begin_wait(semaphore, Wait::No)?.stopped_by(self.stop.as_ref()))
     }
 
-    /// Has a slot released that was not used, also before the end of its minimum hold time, and after a stop. That is retried
-    /// in the background until the lease expires, for a minute at most.
-    pub(crate) fn release_unused(&self, slot: &Slot, lease: Duration) {
-        let shared = Arc::clone(&self.shared);
-        await_release(shared.release_in_background(slot, ReleaseKind::Unused, lease));
+    /// Has a slot released in the background that was not used, also before the end of its minimum hold time, and after a stop.
+    pub(crate) fn release_unused(&self, slot: &Slot) {
+        let (shared, kind) = (Arc::clone(&self.shared), ReleaseKind::Unused);
+        await_release(shared.release_in_background(slot, kind, Duration::ZERO));
     }
 
     pub(crate) fn hold(&self, slot: Slot, lease: &LeaseOptions, active: Active) -> Held {
         active.set_inside(true);
-        let state = Arc::new(State::new(slot, lease));
+        let state = Arc::new(State::new(slot, lease.clone()));
         let held = Held::new(Arc::clone(&state), Arc::clone(&self.handle), active);
-        self.shared.add(state, lease);
+        self.shared.add(state);
         held
     }
 
@@ -315,10 +293,8 @@ struct Inner {
     /// When a failed release is retried; `None`: at once.
     next_release: Option<Instant>,
     is_running: bool,
-    /// The number of the loop that runs,
+    /// The number of the loop that runs: one that replaces another gets the next one.
     current: u64,
-    /// and the largest one so far: a loop that replaces another gets a new one.
-    last: u64,
     /// How many loops were replaced, and still wait for an answer.
     unanswered: usize,
     /// When the current loop's request to the database is to be answered at the latest.
@@ -342,7 +318,6 @@ enum Sends {
 
 struct RenewedSlot {
     state: Arc<State>,
-    lease: Duration,
     /// Whether the last renewal included it, or the next one is to.
     is_renewed: bool,
 }
@@ -366,19 +341,15 @@ impl<P: Pool> Shared<P> {
         Ok(conn)
     }
 
-    fn add(self: &Arc<Self>, state: Arc<State>, lease: &LeaseOptions) {
+    fn add(self: &Arc<Self>, state: Arc<State>) {
         let slot = state.slot();
         let (token, due) = (slot.token, Instant::now() + slot.remaining() / 3);
         let mut inner = self.lock();
         let next = inner.next_renewal.filter(|_| !inner.slots.is_empty());
         inner.next_renewal = Some(next.map_or(due, |next| next.min(due)));
-        let added = RenewedSlot {
-            state,
-            lease: lease.duration(),
-            is_renewed: true,
-        };
-        self.shorten_answer(&mut inner, added.state.remaining());
-        inner.slots.insert(token, added);
+        self.shorten_answer(&mut inner, state.remaining());
+        let is_renewed = true;
+        inner.slots.insert(token, RenewedSlot { state, is_renewed });
         self.wake(inner);
     }
 

@@ -158,11 +158,11 @@ impl<'a, P: Pool> TimerNode<'a, P> {
         while !self.stop().is_stopped() {
             match self.step().await {
                 Ok(Step::Wait(pause)) => {
-                    self.node.succeeded();
+                    self.node.failures = 0;
                     self.stop().pause(pause).await;
                 }
                 Ok(Step::Run(tick)) => {
-                    self.node.succeeded();
+                    self.node.failures = 0;
                     if self.stop().is_stopped() {
                         break;
                     }
@@ -213,7 +213,7 @@ impl<'a, P: Pool> TimerNode<'a, P> {
             }
             // An earlier tick is still run, or its node has died, or it has another period, or the clock has jumped back.
             if times.remaining_us > 0 {
-                let poll = backoff::jittered(self.node.renewer.interval());
+                let poll = backoff::jittered(self.node.renewer.pace.interval);
                 return Ok(Step::Wait(poll.min(micros(times.remaining_us + 1000))));
             }
         }
@@ -278,7 +278,8 @@ impl<'a, P: Pool> TimerNode<'a, P> {
                 // An operator has released the slot, or deleted it.
                 FirstSlot::Found(_) | FirstSlot::Missing => return Ok(None),
             }
-            self.node.renewer.check_stop(self.node.semaphore)?;
+            let waiting = self.node.renewer.without_wait(self.node.semaphore)?;
+            waiting.check_stop()?;
             if slot.remaining().is_zero() {
                 return Ok(None);
             }
@@ -314,8 +315,7 @@ impl<'a, P: Pool> TimerNode<'a, P> {
 impl<P: Pool> Drop for TimerNode<'_, P> {
     fn drop(&mut self) {
         if let Some((slot, _)) = &self.unused {
-            let lease = self.node.lease.duration();
-            self.node.renewer.release_unused(slot, lease);
+            self.node.renewer.release_unused(slot);
         }
     }
 }

@@ -146,7 +146,7 @@ impl<P: Pool> Shared<P> {
             shared: self,
             slots: self.take_held(),
         };
-        let slots: Vec<_> = cut.slots.iter().map(|cut| cut.state.slot()).collect();
+        let slots: Vec<_> = cut.slots.iter().map(|(state, _)| state.slot()).collect();
         if slots.is_empty() {
             return Vec::new();
         }
@@ -156,19 +156,20 @@ impl<P: Pool> Shared<P> {
             HashSet::new()
         });
         let all = std::mem::take(&mut cut.slots).into_iter();
-        let (done, left) = all.partition(|cut| released.contains(&cut.state.slot().token));
+        let (done, left) = all.partition(|(state, _)| released.contains(&state.slot().token));
         cut.slots = left;
-        let held = Vec::into_iter(done).filter(|cut| cut.was_held);
-        held.map(|cut| cut.state.slot().clone()).collect()
+        let held = Vec::into_iter(done).filter(|(_, was_held)| *was_held);
+        held.map(|(state, _)| state.slot().clone()).collect()
     }
 
-    fn take_held(&self) -> Vec<CutSlot> {
+    /// Marks the guards as released. Returns which of them were held.
+    fn take_held(&self) -> Vec<(Arc<State>, bool)> {
         let slots = std::mem::take(&mut self.lock().slots);
         let states = slots.into_values().map(|slot| slot.state);
         let cut = states.filter_map(|state| {
             // Read by `remaining`: `is_held` would call the callbacks of lost guards.
             let was_held = !state.remaining().is_zero();
-            state.mark_released().then_some(CutSlot { state, was_held })
+            state.mark_released().then_some((state, was_held))
         });
         cut.collect()
     }
@@ -191,20 +192,15 @@ impl<P: Pool> Shared<P> {
     }
 }
 
-struct CutSlot {
-    state: Arc<State>,
-    was_held: bool,
-}
-
 /// The slots that are being released. Those that are left when the future is dropped are released in the background.
 struct Cut<'a, P: Pool> {
     shared: &'a Arc<Shared<P>>,
-    slots: Vec<CutSlot>,
+    slots: Vec<(Arc<State>, bool)>,
 }
 
 impl<P: Pool> Drop for Cut<'_, P> {
     fn drop(&mut self) {
-        for CutSlot { state, .. } in &self.slots {
+        for (state, _) in &self.slots {
             let shared = Arc::clone(self.shared);
             let (slot, remaining) = (state.slot(), state.last_remaining());
             drop(shared.release_in_background(slot, ReleaseKind::Used, remaining));

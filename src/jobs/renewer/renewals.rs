@@ -17,8 +17,7 @@ use crate::acts::events;
 use crate::acts::failures;
 use crate::engine::HasEngine;
 use crate::jobs::callbacks::never_wait;
-use crate::jobs::guard::State;
-use crate::jobs::renewer::{Inner, Sends, Shared};
+use crate::jobs::renewer::{Inner, Renew, Sends, Shared};
 use crate::rt::alarm::call_at;
 use crate::rt::{self, Polled, caught};
 use crate::values::lease::{RenewalRequest, RenewalResult, up_to_micros};
@@ -197,11 +196,6 @@ impl<P: Pool> Shared<P> {
             inner.answer_by = None;
         } else {
             inner.unanswered -= 1;
-            if !inner.is_running {
-                // There was no thread for the other loop.
-                inner.is_running = true;
-                inner.current = number;
-            }
         }
         drop(inner);
         let answer = answer.unwrap_or_else(|panic| resume_unwind(panic));
@@ -276,8 +270,7 @@ impl<P: Pool> Shared<P> {
         if is_replaced {
             inner.unanswered += 1;
             inner.answer_by = None;
-            inner.last += 1;
-            inner.current = inner.last;
+            inner.current += 1;
         } else {
             self.look_at(&mut inner, now + MAX_RETRY_DELAY);
         }
@@ -336,7 +329,7 @@ impl<P: Pool> Shared<P> {
         let mut left_out = Vec::new();
         let mut shortest = None;
         for slot in inner.slots.values_mut() {
-            let next = slot.state.next_lease(slot.lease);
+            let next = slot.state.next_lease();
             let was_renewed = std::mem::replace(&mut slot.is_renewed, next.is_some());
             if was_renewed && next.is_none() {
                 left_out.push(Arc::clone(&slot.state));
@@ -347,7 +340,8 @@ impl<P: Pool> Shared<P> {
                     release_seen,
                     ..RenewalRequest::new(row, up_to_micros(next))
                 }));
-                shortest = Some(shortest.unwrap_or(slot.lease).min(slot.lease));
+                let lease = slot.state.lease.duration();
+                shortest = Some(shortest.map_or(lease, |it: Duration| it.min(lease)));
             }
         }
         let found = shortest.zip(inner.remaining());
@@ -379,16 +373,14 @@ impl<P: Pool> Shared<P> {
     /// Removes the slots whose leases have ended: a lost guard is not renewed. Asks the guards without the lock, as a callback
     /// may drop another guard.
     fn remove_lost(&self) {
-        let slots: Vec<(Uuid, Arc<State>)> = {
+        let states: Vec<_> = {
             let inner = self.lock();
-            let slots = inner.slots.iter();
-            slots
-                .map(|(token, slot)| (*token, Arc::clone(&slot.state)))
-                .collect()
+            let slots = inner.slots.values();
+            slots.map(|slot| Arc::clone(&slot.state)).collect()
         };
-        for (token, state) in slots {
+        for state in states {
             if !state.is_held() {
-                self.lock().slots.remove(&token);
+                self.remove(state.slot());
             }
         }
     }

@@ -38,11 +38,18 @@ fn database() -> (tempfile::TempDir, SqlitePool) {
     (folder, pool)
 }
 
+/// A slot that the database does not know.
+fn unknown() -> Slot {
+    Slot {
+        deadline: Instant::now() + HOUR,
+        ..Slot::from_parts("one", 1, Uuid::new_v4(), 0)
+    }
+}
+
 fn renew(shared: &Shared<SqlitePool>, slot: Slot) {
     let token = slot.token;
     let renewed = RenewedSlot {
-        state: Arc::new(State::new(slot, &LeaseOptions::new(HOUR))),
-        lease: HOUR,
+        state: Arc::new(State::new(slot, LeaseOptions::new(HOUR))),
         is_renewed: true,
     };
     shared.lock().slots.insert(token, renewed);
@@ -85,10 +92,7 @@ fn release_does_not_count_lost_guards() {
 fn slot_that_makes_progress_again_is_renewed_in_time() {
     let (_folder, pool) = database();
     let shared = Arc::new(Shared::new(pool));
-    let slot = Slot {
-        deadline: Instant::now() + HOUR,
-        ..Slot::from_parts("one", 1, Uuid::new_v4(), 0)
-    };
+    let slot = unknown();
     renew(&shared, slot.clone());
     // So that no thread is started.
     shared.lock().is_running = true;
@@ -106,11 +110,7 @@ fn slot_that_makes_progress_again_is_renewed_in_time() {
 fn release_without_an_answer_is_not_counted_as_a_renewal() {
     let (_folder, pool) = database();
     let shared = Arc::new(Shared::new(pool));
-    let slot = Slot {
-        deadline: Instant::now() + HOUR,
-        ..Slot::from_parts("one", 1, Uuid::new_v4(), 0)
-    };
-    renew(&shared, slot);
+    renew(&shared, unknown());
     let overdue = || {
         let now = Instant::now();
         shared.lock().answer_by = Some(now);
