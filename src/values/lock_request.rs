@@ -85,7 +85,7 @@ impl LockRequest {
         }
     }
 
-    /// Creates a request for the shared lock of one object: any number of transactions hold it at a time, and none beside them the
+    /// Creates a request for the shared lock of one object: any number of transactions hold it at a time; meanwhile none holds the
     /// exclusive lock, which all other requests are for. An array or a `Vec` of requests is one request for all of their locks.
     ///
     /// The row of a shared lock is kept; [`retention`](Self::retention) is that of the exclusive locks. If a transaction that is
