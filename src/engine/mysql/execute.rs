@@ -13,17 +13,18 @@ use diesel::expression::QueryMetadata;
 use diesel::mysql::{Mysql, MysqlValue};
 use diesel::query_builder::{AsQuery, QueryFragment, QueryId};
 use diesel::result::DatabaseErrorKind;
-use diesel::sql_types::Binary;
+use diesel::sql_types::{Binary, Integer};
 
 use crate::Error;
 use crate::engine::Engine;
 use crate::engine::ending;
 use crate::engine::mysql::MysqlEngine;
 use crate::engine::mysql::sql::{
-    AnyText, ErrorNumber, KEEP_ERROR_NUMBER, PermitBigSelects, Restore, RollbackOnTimeout, SetLimit,
+    AnyText, ErrorNumber, KEEP_ERROR_NUMBER, RestoreLimit, RollbackOnTimeout, SetLimit,
 };
 use crate::error::classify::mysql::class_of_errno;
 use crate::error::classify::{ErrorClass, classify};
+use crate::link::raw_sql::statement;
 use crate::link::{Link, depth};
 use crate::rt::caught;
 
@@ -108,6 +109,23 @@ fn is_unique_violation(error: &diesel::result::Error) -> bool {
     )
 }
 
+statement! {
+    Mysql;
+    /// SET STATEMENT, or a hint, can't be added to a query of the DSL.
+    PermitBigSelects {} -> Integer,
+    |self| {
+        "SET @diesel_locks_big_selects = @@SESSION.sql_big_selects, SESSION sql_big_selects = 1"
+    }
+
+    /// Has no effect unless [`PermitBigSelects`] has run before.
+    RestoreBigSelects {} -> Integer,
+    |self| {
+        "SET SESSION sql_big_selects = \
+         CAST(COALESCE(@diesel_locks_big_selects, @@SESSION.sql_big_selects) AS UNSIGNED), \
+         @diesel_locks_big_selects = NULL"
+    }
+}
+
 impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
     pub(crate) async fn load<Q, T>(&mut self, query: Q) -> Result<Vec<T>, MysqlError>
     where
@@ -166,7 +184,7 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
         let row = row.await;
         let row = match limit {
             // Also after an error of SET, which may have taken effect.
-            Some(_) => self.restore_after(row).await,
+            Some(_) => self.restore_by(&RestoreLimit {}, row).await,
             None => row.unwrap_or_else(|panic| resume_unwind(panic)),
         };
         (row, took)
@@ -210,17 +228,18 @@ impl<C: Link<Db = Mysql>> MysqlEngine<'_, C> {
                     self.load(query()).await
                 });
                 let result = result.await;
-                self.restore_after(result).await
+                self.restore_by(&RestoreBigSelects {}, result).await
             }
             result => result,
         }
     }
 
-    pub(crate) async fn restore_after<T, E: From<MysqlError>>(
+    pub(crate) async fn restore_by<T, E: From<MysqlError>>(
         &mut self,
+        statement: &(impl QueryFragment<Mysql> + QueryId + Sync),
         result: thread::Result<Result<T, E>>,
     ) -> Result<T, E> {
-        let restored = self.restore(&Restore {}).await;
+        let restored = self.restore(statement).await;
         let value = result.unwrap_or_else(|panic| resume_unwind(panic))?;
         restored.map_err(MysqlError::of)?;
         Ok(value)

@@ -414,7 +414,8 @@ impl<'a, 'c, C: Link<Db = Mysql>> Acquisition<'a, 'c, C> {
         });
         let inserted = inserted.await;
         let inserted = if is_limited {
-            self.engine.restore_after(inserted).await
+            let restore = sql::RestoreInsert {};
+            self.engine.restore_by(&restore, inserted).await
         } else {
             inserted.unwrap_or_else(|panic| resume_unwind(panic))
         };

@@ -155,6 +155,14 @@ statement! {
          SESSION innodb_lock_wait_timeout = /*!80000 1 *//*M!100100 0 */"
     }
 
+    /// Has no effect unless [`LimitInsert`] has run.
+    RestoreInsert {} -> Integer,
+    |self| {
+        "SET SESSION innodb_lock_wait_timeout = \
+         CAST(COALESCE(@diesel_locks_row_wait, @@SESSION.innodb_lock_wait_timeout) AS UNSIGNED), \
+         @diesel_locks_row_wait = NULL"
+    }
+
     /// Deletes rows that no transaction has locked, at most `limit`. Also the row of a transient lock whose DELETE
     /// failed, if its transaction was committed after all. By the key of each: a DELETE with a list of keys reads the
     /// whole table if the list covers most of it, and then waits for the rows that are locked.

@@ -17,12 +17,14 @@ use crate::engine::dialect::Dialect;
 use crate::engine::ending::autocommit_retry;
 use crate::engine::literal;
 use crate::engine::mysql::MysqlEngine;
-use crate::engine::mysql::execute::{MysqlError, assert_read, unless_ended};
+use crate::engine::mysql::execute::{
+    MysqlError, PermitBigSelects, RestoreBigSelects, assert_read, unless_ended,
+};
 use crate::engine::mysql::galera::{Cluster, unless_galera};
 use crate::engine::mysql::slot_batches::parts;
 use crate::engine::mysql::slot_search::MAX_SLOW_SEARCHES;
 use crate::engine::mysql::sql::{
-    AS_AN_UPDATE, BEGIN, EVERY_ROW, IN_TRANSACTION, LIMIT_HINT, LONG_LIMIT_HINT, PermitBigSelects,
+    AS_AN_UPDATE, BEGIN, EVERY_ROW, IN_TRANSACTION, LIMIT_HINT, LONG_LIMIT_HINT,
     UNLESS_TABLE_LOCKED, WRITER_UNKNOWN,
 };
 use crate::engine::slot_queries::{self, Key, UpdateSlot};
@@ -307,7 +309,7 @@ impl<C: Link<Db = Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
             self.force_release(Named(name)).await
         });
         let released = released.await;
-        self.restore_after(released).await
+        self.restore_by(&RestoreBigSelects {}, released).await
     }
 
     #[cfg(feature = "testing")]
@@ -327,7 +329,7 @@ impl<C: Link<Db = Mysql>> SemaphoreBackend for MysqlEngine<'_, C> {
             self.purge(age_us).await
         });
         let purged = purged.await;
-        self.restore_after(purged).await
+        self.restore_by(&RestoreBigSelects {}, purged).await
     }
 
     async fn release_batch(

@@ -101,25 +101,14 @@ statement! {
         Integer = &self.millis;
     }
 
-    /// SET STATEMENT, or a hint, can't be added to a query of the DSL.
-    PermitBigSelects {} -> Integer,
-    |self| {
-        "SET @diesel_locks_big_selects = @@SESSION.sql_big_selects, SESSION sql_big_selects = 1"
-    }
-
-    /// Restores what [`SetLimit`], `LimitInsert` and [`PermitBigSelects`] have set, and has no effect on the rest. The casts, because
-    /// MySQL does not know the type of a variable that is NULL.
-    Restore {} -> Integer,
+    /// Has no effect unless [`SetLimit`] has run. The casts, because MySQL does not know the type of a variable that is NULL.
+    RestoreLimit {} -> Integer,
     |self| {
         "SET SESSION /*!80000 max_execution_time = CAST(COALESCE(@diesel_locks_limit, \
          @@SESSION.max_execution_time) AS UNSIGNED) *//*M!100100 max_statement_time = \
          COALESCE(@diesel_locks_limit, @@SESSION.max_statement_time) */, @diesel_locks_limit = NULL, \
          SESSION lock_wait_timeout = CAST(COALESCE(@diesel_locks_wait, @@SESSION.lock_wait_timeout) AS UNSIGNED), \
-         @diesel_locks_wait = NULL, SESSION innodb_lock_wait_timeout = \
-         CAST(COALESCE(@diesel_locks_row_wait, @@SESSION.innodb_lock_wait_timeout) AS UNSIGNED), \
-         @diesel_locks_row_wait = NULL, SESSION sql_big_selects = \
-         CAST(COALESCE(@diesel_locks_big_selects, @@SESSION.sql_big_selects) AS UNSIGNED), \
-         @diesel_locks_big_selects = NULL";
+         @diesel_locks_wait = NULL";
     }
 }
 
