@@ -141,7 +141,7 @@ statement! {
     }
 
     /// Raw, because MariaDB has no FOR SHARE.
-    FreeSlots<'a> { name: &'a [u8], locking: &'static str } -> Integer,
+    FreeSlots<'a> { name: &'a [u8], locking: &'static str } -> Integer, by text,
     |self| {
         {UNLESS_TABLE_LOCKED}; "SELECT "; {LONG_LIMIT_HINT}; {WITH_ID};
         "number FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
