@@ -188,7 +188,14 @@ pub(crate) fn failed_migration_of_the_application_leaves_no_lock<B: Backend>() {
     let failing = Step("2_failing", "INSERT INTO missing VALUES (1)", true);
     let begins_itself = "BEGIN; INSERT INTO missing VALUES (1); COMMIT";
     let begins_itself = Step("2_failing", begins_itself, false);
-    for failing in [failing, begins_itself] {
+    let mut steps_that_fail = vec![failing, begins_itself];
+    // On MySQL and MariaDB the second is taken for interrupted.
+    steps_that_fail.truncate(if [Postgres::NAME, Sqlite::NAME].contains(&B::ENGINE) {
+        2
+    } else {
+        1
+    });
+    for failing in steps_that_fail {
         let failing = Steps(vec![CREATE, failing]);
         let error = diesel_locks::run_migrations(&mut conn, failing).expect_err("no such table");
         let Error::Migration(cause) = error else {
