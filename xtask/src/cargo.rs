@@ -1,7 +1,6 @@
 //! Calling cargo, what it knows about the workspace, and the Diesel CLI that it installs.
 
 use std::env;
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -21,9 +20,10 @@ pub(crate) fn root() -> &'static Path {
     here.parent().unwrap_or(here)
 }
 
-pub(crate) fn cargo<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
+/// A command of cargo, of words without spaces.
+pub(crate) fn cargo(arguments: &str) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(arguments).current_dir(root());
+    command.args(words(arguments)).current_dir(root());
     forget_own_package(&mut command);
     command
 }
@@ -51,10 +51,8 @@ pub(crate) fn build(command: &mut Command) -> Result<Vec<Program>> {
     let mut programs = Vec::new();
     for line in run::printed(command)?.lines() {
         let built: Value = serde_json::from_str(line).context("a message of cargo")?;
-        let (Some(file), Some(manifest)) = (
-            built["executable"].as_str(),
-            built["manifest_path"].as_str(),
-        ) else {
+        let (file, manifest) = (&built["executable"], &built["manifest_path"]);
+        let (Some(file), Some(manifest)) = (file.as_str(), manifest.as_str()) else {
             continue;
         };
         let target = &built["target"];
@@ -80,7 +78,7 @@ pub(crate) fn target() -> Result<PathBuf> {
 }
 
 fn metadata() -> Result<Value> {
-    let json = run::output(&mut cargo(words("metadata --no-deps --format-version 1")))?;
+    let json = run::output(&mut cargo("metadata --no-deps --format-version 1"))?;
     serde_json::from_str(&json).context("cargo metadata")
 }
 
@@ -101,10 +99,9 @@ const DIESEL_VERSION: &str = "2.3";
 /// The path of the `diesel` command, if the machine has it already.
 pub(crate) fn installed_diesel_cli() -> Result<Option<PathBuf>> {
     let own = env::var_os(DIESEL_CLI).map(PathBuf::from);
-    let mut candidates = own
-        .into_iter()
-        .chain(programs::find("diesel"))
-        .chain([target()?.join("tools/bin/diesel")]);
+    let installed = target()?.join("tools/bin/diesel");
+    let machines = own.into_iter().chain(programs::find("diesel"));
+    let mut candidates = machines.chain([installed]);
     // `diesel`, ` Version: 2.3.14`, ..; or `diesel 2.3.0`
     Ok(candidates.find(|program| {
         let printed = run::output(Command::new(program).arg("--version")).unwrap_or_default();
@@ -123,10 +120,10 @@ pub(crate) fn diesel_cli() -> Result<PathBuf> {
         root.display()
     );
     // Without optimization: it is built once and used for seconds.
-    let mut install = cargo(words(
-        "install diesel_cli --locked --debug --no-default-features --features postgres,mysql,sqlite-bundled --root",
+    let mut install = cargo(&format!(
+        "install diesel_cli --version ~{DIESEL_VERSION} --locked --debug --no-default-features \
+         --features postgres,mysql,sqlite-bundled --root"
     ));
-    let version = format!("~{DIESEL_VERSION}");
-    run::succeed(install.arg(&root).args(["--version", &version]))?;
+    run::succeed(install.arg(&root))?;
     Ok(root.join("bin/diesel"))
 }

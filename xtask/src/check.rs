@@ -11,6 +11,7 @@ mod modules;
 
 use crate::cargo::{self, PACKAGE, cargo, root, target};
 use crate::run::{self, words};
+use crate::servers::Plan;
 use crate::{programs, setup};
 
 /// How a check ended that did not fail.
@@ -28,22 +29,20 @@ const LINTS: [&str; 5] = ["--", "-D", "warnings", "-D", "clippy::incompatible_ms
 
 /// Runs all checks, also after one has failed, and reports them at the end.
 pub(crate) fn check() -> Result<u8> {
-    setup::prepare_build()?;
+    setup::prepare(Plan::default())?;
     let package = cargo::package()?;
     let checks: [(&str, &dyn Fn() -> Result<Outcome>); 14] = [
-        ("formatting", &|| {
-            succeeds(&mut cargo(words("fmt --all --check")))
-        }),
+        ("formatting", &|| succeeds(&mut cargo("fmt --all --check"))),
         ("lints", &|| {
-            succeeds(cargo(words("clippy --workspace --all-targets --all-features")).args(LINTS))
+            succeeds(cargo("clippy --workspace --all-targets --all-features").args(LINTS))
         }),
         // With the features of the README's first command.
         ("lints of the programs on SQLite", &|| {
-            succeeds(cargo(words("clippy --package ingest --package systems")).args(LINTS))
+            succeeds(cargo("clippy --package ingest --package systems").args(LINTS))
         }),
         // Not one of all targets, because `cargo test` would run it without servers.
         ("lints of the tests of clusters", &|| {
-            succeeds(cargo(words("clippy --workspace --test clusters --all-features")).args(LINTS))
+            succeeds(cargo("clippy --workspace --test clusters --all-features").args(LINTS))
         }),
         ("documentation", &documentation),
         ("combinations of features", &|| {
@@ -99,7 +98,7 @@ fn none_of(problems: &[String]) -> Result<Outcome> {
 /// What a feature brings can't be linked to without it. The last one stays in target/doc.
 fn documentation() -> Result<Outcome> {
     for features in ["--no-default-features", "--all-features"] {
-        let mut doc = cargo(["doc", "--no-deps", "--package", PACKAGE, features]);
+        let mut doc = cargo(&format!("doc --no-deps --package {PACKAGE} {features}"));
         run::succeed(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
     }
     Ok(Passed)
@@ -135,7 +134,7 @@ fn combinations(features: &Value) -> Result<Outcome> {
     }
     for chosen in SETS {
         println!("xtask: features: {chosen:?}");
-        let mut clippy = cargo(["clippy", "--quiet", "--lib", "--package", PACKAGE]);
+        let mut clippy = cargo(&format!("clippy --quiet --lib --package {PACKAGE}"));
         if !run::run(clippy.args(["--features", chosen]).args(LINTS))?.success() {
             failed.push(format!("[{chosen}]"));
         }
@@ -148,9 +147,10 @@ fn combinations(features: &Value) -> Result<Outcome> {
 fn client_libraries() -> Result<Outcome> {
     const FEATURES: &str = "async-postgres,async-mysql,bb8,deadpool";
     // Of the crate alone: other packages of the workspace would add their features.
-    let mut tree = cargo(["tree", "--package", PACKAGE, "--target", "all"]);
-    tree.args(["--no-default-features", "--features", FEATURES]);
-    let tree = run::output(tree.args(["--edges", "normal,build", "--prefix", "none"]))?;
+    let tree = run::output(&mut cargo(&format!(
+        "tree --package {PACKAGE} --target all --no-default-features --features {FEATURES} \
+         --edges normal,build --prefix none"
+    )))?;
     for library in ["libsqlite3-sys", "mysqlclient-sys", "pq-sys"] {
         let is_it = |line: &str| words(line).next() == Some(library);
         let found = tree.lines().any(is_it);
@@ -164,8 +164,7 @@ const DOCUMENT_WORDS: usize = 31_647;
 
 /// The documents name files and tests that exist, and are short.
 fn documents() -> Result<Outcome> {
-    let mut git = Command::new("git");
-    git.args(["ls-files", "--cached", "--others", "--exclude-standard"]);
+    let mut git = run::command("git ls-files --cached --others --exclude-standard");
     let listed = run::output(git.current_dir(root()))?;
     let with = |extension| move |file: &&str| file.ends_with(extension);
     // A file that was deleted is listed until the commit.
@@ -208,8 +207,9 @@ fn documents() -> Result<Outcome> {
 /// Makes the package as it would be published, and compiles it by itself: it has all files that the library includes.
 fn compile_package(package: &Value) -> Result<Outcome> {
     let package_it = || {
-        let options = words("package --allow-dirty --no-verify --package");
-        cargo(options.chain([PACKAGE]))
+        cargo(&format!(
+            "package --allow-dirty --no-verify --package {PACKAGE}"
+        ))
     };
     if !run::run(&mut package_it())?.success() {
         println!("xtask: once more without the network, should that be the reason");
@@ -221,11 +221,11 @@ fn compile_package(package: &Value) -> Result<Outcome> {
     let file = target.join("package").join(format!("{name}.crate"));
     // Not in the workspace's directory, where cargo would take it for part of the workspace.
     let directory = tempfile::tempdir()?;
-    let mut tar = Command::new("tar");
-    run::output(tar.arg("-xzf").arg(&file).arg("-C").arg(directory.path()))?;
+    let mut tar = run::command("tar -xzf");
+    run::output(tar.arg(&file).arg("-C").arg(directory.path()))?;
     // Without features, as cargo would build it to verify it, and with all. The workspace's target directory has the dependencies.
     for features in ["--no-default-features", "--all-features"] {
-        let mut check = cargo(["check", "--lib", features]);
+        let mut check = cargo(&format!("check --lib {features}"));
         check.current_dir(directory.path().join(&name));
         run::succeed(check.env("CARGO_TARGET_DIR", &target))?;
     }
@@ -233,42 +233,34 @@ fn compile_package(package: &Value) -> Result<Outcome> {
 }
 
 fn oldest_rust(package: &Value) -> Result<Outcome> {
-    let version = package["rust_version"]
-        .as_str()
-        .context("no rust-version")?;
-    let rustup = |command: &str| {
-        let mut rustup = Command::new("rustup");
-        rustup.args(["run", version]).args(words(command));
-        rustup
-    };
+    let version = package["rust_version"].as_str();
+    let version = version.context("no rust-version")?;
+    let rustup = |command| run::command(&format!("rustup run {version} {command}"));
     if run::output(&mut rustup("cargo --version")).is_err() {
         return Ok(Skipped(format!(
             "Rust {version} is not installed (rustup toolchain install {version}); clippy's incompatible_msrv ran"
         )));
     }
-    let mut check = rustup("cargo check --lib --all-features --package");
-    succeeds(check.arg(PACKAGE).current_dir(root()))
+    let mut check = rustup(&format!(
+        "cargo check --lib --all-features --package {PACKAGE}"
+    ));
+    succeeds(check.current_dir(root()))
 }
 
 fn semver() -> Result<Outcome> {
-    let mut git = Command::new("git");
-    git.args(words("tag --list v* --sort=-version:refname"));
+    let mut git = run::command("git tag --list v* --sort=-version:refname");
     let tags = run::output(git.current_dir(root())).unwrap_or_default();
     let Some(release) = tags.lines().next() else {
         let reason = "there is no release (a tag v*) to compare with";
         return Ok(Skipped(reason.to_owned()));
     };
-    let mut check = cargo(["semver-checks", "--package", PACKAGE]);
-    with_tool(
-        "cargo-semver-checks",
-        check.args(["--baseline-rev", release]),
-    )
+    let options = format!("--package {PACKAGE} --baseline-rev {release}");
+    let mut check = cargo(&format!("semver-checks {options}"));
+    with_tool("cargo-semver-checks", &mut check)
 }
 
 fn deny(checks: &str) -> Command {
-    let mut command = cargo(["deny", "--all-features", "check"]);
-    command.args(words(checks));
-    command
+    cargo(&format!("deny --all-features check {checks}"))
 }
 
 /// The list of vulnerabilities comes from the network, unlike anything else here.

@@ -43,15 +43,11 @@ static FOREGROUND: AtomicBool = AtomicBool::new(false);
 /// Starts the clean-up process, and handles signals.
 pub(crate) fn start() -> Result<()> {
     let mut command = Command::new(env::current_exe()?);
-    // In a group of its own, so that what is sent to this process's group does not reach it.
-    command
-        .arg("cleanup-process")
-        .current_dir("/")
-        .process_group(0);
+    command.arg("cleanup-process").current_dir("/");
     command.stdin(Stdio::piped()).stdout(Stdio::null());
-    let mut process = command
-        .spawn()
-        .context("cannot start the clean-up process")?;
+    // In a group of its own, so that what is sent to this process's group does not reach it.
+    let process = command.process_group(0).spawn();
+    let mut process = process.context("cannot start the clean-up process")?;
     let pipe = process.stdin.take().context("a pipe")?;
     *lock() = Some(CleanUp {
         process,
@@ -134,8 +130,8 @@ impl CleanUp {
     /// The clean-up process knows a process group by minus its number.
     fn spawn(&mut self, command: &mut Command, sign: &str, stop: Signal) -> Result<Child> {
         let child = command.spawn();
-        let child =
-            child.with_context(|| format!("cannot run {}", command.get_program().display()))?;
+        let name = command.get_program().display();
+        let child = child.with_context(|| format!("cannot run {name}"))?;
         self.tell(&format!("stop {sign}{} {stop}", child.id()));
         Ok(child)
     }

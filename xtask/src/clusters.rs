@@ -14,14 +14,14 @@ use crate::{nodes, postgres, run, setup};
 /// `cargo xtask clusters`: the exit code is that of the tests.
 pub(crate) fn clusters(mariadb: Option<&'static Release>, test_arguments: &[String]) -> Result<u8> {
     let start = Instant::now();
-    let mariadb = Source::for_mariadb(mariadb)?;
+    let mariadb = Source::private(mariadb);
     setup::prepare(Plan {
         postgres: Some(Source::Private),
         mysql: vec![mariadb.clone(), Source::Release(&MYSQL_9)],
         ..Plan::default()
     })?;
     let tests = || {
-        let mut command = cargo(["test", "--test", "clusters"]);
+        let mut command = cargo("test --test clusters");
         command.args(ALL);
         command
     };

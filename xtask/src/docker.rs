@@ -1,13 +1,12 @@
 //! Servers in Docker containers, for machines where none can be installed.
 
-use std::fs::File;
-use std::process::{self, Command};
+use std::process;
 
 use anyhow::Result;
 use nix::sys::signal::Signal;
 
-use crate::private::{PrivateServer, RunDir, ServerRole, free_port};
-use crate::run::words;
+use crate::private::{PrivateServer, RunDir, ServerRole, free_ports};
+use crate::run::command;
 use crate::servers::{Engine, Server};
 use crate::{cleanup, mysql, postgres, programs, run};
 
@@ -23,49 +22,34 @@ const POSTGRES_SCRIPT: &str = "localedef -i de_DE -c -f UTF-8 -A /usr/share/loca
     exec docker-entrypoint.sh postgres \"$@\"";
 
 pub(crate) fn is_available() -> bool {
-    programs::find("docker").is_some() && run::output(&mut docker("info")).is_ok()
+    programs::find("docker").is_some() && run::output(&mut command("docker info")).is_ok()
 }
 
 pub(crate) fn start(engine: Engine, image: &str, run_dir: &RunDir) -> Result<Server> {
     println!("xtask: starting a container of {image}");
-    let is_present = run::output(&mut docker(&format!("image inspect {image}"))).is_ok();
+    let is_present = run::output(&mut command(&format!("docker image inspect {image}"))).is_ok();
     if !is_present {
-        run::succeed(&mut docker(&format!("pull {image}")))?;
+        run::succeed(&mut command(&format!("docker pull {image}")))?;
     }
-    let port = free_port()?;
-    let name = &format!("diesel-locks-{}-{port}", process::id());
-    let role = ServerRole::Regular;
-    let server = PrivateServer {
-        run_dir,
-        role,
-        name,
-    };
-    cleanup::register("container", name);
-    let mut command = docker(&format!("run --rm --name {name} {VARIABLES} --publish"));
-    let log = File::create(run_dir.path(&format!("{name}.log")))?;
-    command.stdout(log.try_clone()?).stderr(log);
+    let [port] = free_ports()?;
+    let name = format!("diesel-locks-{}-{port}", process::id());
+    cleanup::register("container", &name);
+    let mut run = command(&format!(
+        "docker run --rm --name {name} {VARIABLES} --publish"
+    ));
+    let psql = format!("docker exec {name} psql -X -h 127.0.0.1 -U postgres -At");
+    let server = PrivateServer::new(run_dir, ServerRole::Regular, name);
+    let stop = Signal::SIGTERM;
     if engine != Engine::Postgres {
-        command.arg(format!("127.0.0.1:{port}:3306")).arg(image);
-        command.args(mysql::settings(run_dir.durable));
+        run.arg(format!("127.0.0.1:{port}:3306")).arg(image);
+        run.args(mysql::settings(run_dir.durable));
         let url = format!("mysql://root@127.0.0.1:{port}/mysql");
-        return server.start(&mut command, Signal::SIGTERM, &[], url, mysql::title);
+        return server.start(&mut run, stop, &[], &url, || mysql::title(&url));
     }
-    command.arg(format!("127.0.0.1:{port}:5432")).arg(image);
-    command.args(["bash", "-c", POSTGRES_SCRIPT, "bash"]);
-    command.args(postgres::settings(run_dir.durable));
+    run.arg(format!("127.0.0.1:{port}:5432")).arg(image);
+    run.args(["bash", "-c", POSTGRES_SCRIPT, "bash"]);
+    run.args(postgres::settings(run_dir.durable));
     let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
     // By TCP: while the image prepares its data, a server listens on the socket only.
-    let psql = || docker(&format!("exec {name} psql -X -h 127.0.0.1 -U postgres -At"));
-    let title = |_: &str| postgres::title(psql());
-    let started = server.start(&mut command, Signal::SIGTERM, &[], url, title)?;
-    Ok(Server {
-        has_locale_de: postgres::speaks_german(psql())?,
-        ..started
-    })
-}
-
-fn docker(arguments: &str) -> Command {
-    let mut command = Command::new("docker");
-    command.args(words(arguments));
-    command
+    postgres::start_server(&server, &mut run, stop, &[], &url, || command(&psql))
 }

@@ -45,7 +45,7 @@ enum Task {
         servers: ServerArguments,
         /// Arguments for the test programs, such as a part of a test's name.
         #[arg(last = true)]
-        test_arguments: Vec<String>,
+        arguments: Vec<String>,
     },
     /// Runs a command with the same servers and the variables that name them.
     WithServers {
@@ -60,11 +60,11 @@ enum Task {
     /// Runs the tests of clusters: Galera, Group Replication, and servers with a standby or a replica.
     Clusters {
         /// A MariaDB of this version in place of the machine's.
-        #[arg(long, value_parser = release::parser())]
+        #[arg(long, value_parser = release::parser("mariadb"))]
         server: Option<&'static Release>,
         /// A part of a test's name.
         #[arg(last = true)]
-        test_arguments: Vec<String>,
+        arguments: Vec<String>,
     },
     /// Whether errors are recognised in every language: reads the messages of the machine's servers, and of all versions that
     /// `--server` has, which it unpacks.
@@ -72,10 +72,7 @@ enum Task {
     /// Formatting, lints, documentation, every combination of features, the package, licences, versions.
     Check,
     /// Installs what `test` needs, and does nothing else.
-    Setup {
-        #[command(flatten)]
-        servers: ServerArguments,
-    },
+    Setup(ServerArguments),
     /// The process that stops the servers when this one has ended (see `cleanup.rs`).
     #[command(hide = true)]
     CleanupProcess,
@@ -87,19 +84,13 @@ fn main() -> ExitCode {
         return cleanup::serve();
     }
     let result = cleanup::start().and_then(|()| match task {
-        Task::Test {
-            servers,
-            test_arguments,
-        } => test::test(&servers, &test_arguments),
+        Task::Test { servers, arguments } => test::test(&servers, &arguments),
         Task::WithServers { servers, command } => test::with_servers(&servers, &command),
         Task::Torture(arguments) => torture::torture(&arguments),
-        Task::Clusters {
-            server,
-            test_arguments,
-        } => clusters::clusters(server, &test_arguments),
+        Task::Clusters { server, arguments } => clusters::clusters(server, &arguments),
         Task::Messages => messages::messages(),
         Task::Check => check::check(),
-        Task::Setup { servers } => setup::setup(&servers),
+        Task::Setup(servers) => setup::setup(&servers),
         Task::CleanupProcess => unreachable!("handled above"),
     });
     let code = result.unwrap_or_else(|error| {

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 use url::Url;
 
-use crate::private::{PrivateServer, RunDir, ServerRole, free_port};
+use crate::private::{PrivateServer, RunDir, ServerRole, free_ports};
 use crate::programs::MysqlServer;
 use crate::run::{self, words};
 use crate::servers::Server;
@@ -29,13 +29,9 @@ pub(crate) fn settings(durable: bool) -> impl Iterator<Item = &'static str> {
 }
 
 pub(crate) fn start(programs: &MysqlServer, run_dir: &RunDir, role: ServerRole) -> Result<Server> {
-    let port = free_port()?;
-    let server = PrivateServer {
-        run_dir,
-        role,
-        name: &format!("mysql-{port}"),
-    };
-    programs.create_data(run_dir, server.name)?;
+    let [port] = free_ports()?;
+    let server = PrivateServer::new(run_dir, role, format!("mysql-{port}"));
+    programs.create_data(run_dir, &server.name)?;
     let options = match role {
         ServerRole::Crash => "--innodb-rollback-on-timeout=ON",
         _ if server.durable() => "",
@@ -64,7 +60,7 @@ impl MysqlServer {
     fn add_directories(&self, command: &mut Command, data: &Path) {
         command.arg("--no-defaults");
         let base = self.base.as_ref();
-        command.args(base.map(|base| format!("--basedir={}", base.display())));
+        command.args(base.map(|it| format!("--basedir={}", it.display())));
         command.arg(format!("--datadir={}", data.display()));
     }
 
@@ -79,26 +75,25 @@ impl MysqlServer {
         let PrivateServer { run_dir, name, .. } = server;
         let files = run_dir.directory(FILES)?;
         let pid_file = files.join(format!("{name}.pid"));
-        let mut command = server.command(program)?;
+        let mut command = server.command(program);
         self.add_directories(&mut command, &run_dir.path(name));
         command.args(words(SETTINGS));
         if !self.is_mariadb() {
             command.args(words(ONLY_MYSQL));
+            // What is unpacked looks for its plugins where Debian installs them.
+            let base = self.base.as_ref();
+            command.args(base.map(|it| format!("--plugin-dir={}/lib/mysql/plugin", it.display())));
         }
         command.args(words(options));
         let connections = server.role.connections();
         command.args(connections.map(|most| format!("--max-connections={most}")));
-        command.args([
-            "--bind-address=127.0.0.1".to_owned(),
-            format!("--port={port}"),
-            format!(
-                "--socket={}",
-                files.join(format!("{name}.socket")).display()
-            ),
-            format!("--pid-file={}", pid_file.display()),
-        ]);
+        command.arg("--bind-address=127.0.0.1");
+        command.arg(format!("--port={port}"));
+        command.arg(format!("--socket={}/{name}.socket", files.display()));
+        command.arg(format!("--pid-file={}", pid_file.display()));
         let url = format!("mysql://root@127.0.0.1:{port}/mysql");
-        server.start(&mut command, Signal::SIGKILL, &[pid_file], url, title)
+        let title = || title(&url);
+        server.start(&mut command, Signal::SIGKILL, &[pid_file], &url, title)
     }
 }
 

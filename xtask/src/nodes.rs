@@ -2,11 +2,10 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::private::{PrivateServer, RunDir, ServerRole, free_ports, write_program};
+use crate::private::{PrivateServer, RunDir, ServerRole, free_ports};
 use crate::programs::MysqlServer;
 use crate::release::MYSQL_9;
 use crate::servers::Server;
@@ -22,11 +21,8 @@ struct Node {
     number: usize,
     /// Of its data directory.
     name: String,
-    port: u16,
-    /// The port of the cluster's own connections.
-    group: u16,
-    /// The port of what a node missed, and that of all data.
-    transfer: [u16; 2],
+    /// For clients, for the cluster's own connections, for what a node missed, and for all data.
+    ports: [u16; 4],
 }
 
 /// Nodes of a cluster. All begin with the data of the first: one history, so that none has to be sent all data of another.
@@ -40,14 +36,13 @@ impl<'a> Cluster<'a> {
     /// Makes the data of the first node. There are ports for three.
     fn new(run_dir: &'a RunDir, programs: MysqlServer, name: &str, nodes: usize) -> Result<Self> {
         let ports = free_ports::<12>()?;
-        let node = |(number, ports): (usize, &[u16])| Node {
+        let (ports, _) = ports.as_chunks();
+        let node = |(number, &ports)| Node {
             number,
             name: format!("{name}-{number}"),
-            port: ports[0],
-            group: ports[1],
-            transfer: [ports[2], ports[3]],
+            ports,
         };
-        let nodes: Vec<Node> = (1..=nodes).zip(ports.chunks(4)).map(node).collect();
+        let nodes: Vec<Node> = (1..=nodes).zip(ports).map(node).collect();
         programs.create_data(run_dir, &nodes[0].name)?;
         Ok(Self {
             run_dir,
@@ -61,7 +56,7 @@ impl<'a> Cluster<'a> {
         let first = self.run_dir.path(&self.nodes[0].name);
         for node in &self.nodes[1..] {
             let copy = self.run_dir.path(&node.name);
-            run::output(Command::new("cp").arg("-a").args([&first, &copy]))?;
+            run::output(run::command("cp -a").args([&first, &copy]))?;
             for name in ["auto.cnf", "galera.cache", "gvwstate.dat"] {
                 let _ = fs::remove_file(copy.join(name));
             }
@@ -70,7 +65,7 @@ impl<'a> Cluster<'a> {
     }
 
     fn members(&self) -> String {
-        let address = |node: &Node| format!("127.0.0.1:{}", node.group);
+        let address = |node: &Node| format!("127.0.0.1:{}", node.ports[1]);
         let members: Vec<String> = self.nodes.iter().map(address).collect();
         members.join(",")
     }
@@ -81,42 +76,37 @@ impl<'a> Cluster<'a> {
         &self,
         role: ServerRole,
         node: &Node,
-        options: &[&str],
+        options: &str,
         first: &str,
         recover: &str,
     ) -> Result<Server> {
-        let mut options = format!("--server-id={} {}", node.number, options.join(" "));
+        let mut options = format!("--server-id={} {options}", node.number);
         let program = if role.is_killed() {
             self.restarting(node, first, recover)?
         } else {
             options = format!("{options} {first}");
             self.programs.server.clone()
         };
-        let server = PrivateServer {
-            run_dir: self.run_dir,
-            role,
-            name: &node.name,
-        };
-        self.programs.start(&server, &program, node.port, &options)
+        let server = PrivateServer::new(self.run_dir, role, &node.name);
+        let [port, ..] = node.ports;
+        self.programs.start(&server, &program, port, &options)
     }
 
     /// A program that starts the server, in another way when it was started before.
     fn restarting(&self, node: &Node, first: &str, recover: &str) -> Result<PathBuf> {
-        let program = self.run_dir.path(&format!("start-{}", node.name));
         let server = self.programs.server.display();
         // Where the server may write, and not among its data, which another node may replace.
-        let marker = self.run_dir.directory(mysql::FILES)?;
-        let marker = marker.join(format!("{}.started", node.name));
+        let files = self.run_dir.directory(mysql::FILES)?;
+        let marker = format!("{}/{}.started", files.display(), node.name);
         let script = format!(
             "#!/bin/sh\n\
              server='{server}'\n\
              if [ -e '{marker}' ]; then exec \"$server\" \"$@\" {recover}; fi\n\
              touch '{marker}'\n\
-             exec \"$server\" \"$@\" {first}\n",
-            marker = marker.display()
+             exec \"$server\" \"$@\" {first}\n"
         );
-        write_program(&program, &script)?;
-        Ok(program)
+        let name = format!("start-{}", node.name);
+        self.run_dir.write(&name, &script)
     }
 }
 
@@ -136,15 +126,15 @@ pub(crate) fn galera(
         "there is no MariaDB server, of which Galera is a part"
     );
     let base = programs.base.clone().unwrap_or_else(|| "/usr".into());
-    let provider = PROVIDERS
-        .map(|path| base.join(path))
-        .into_iter()
-        .find(|path| path.exists())
+    let mut providers = PROVIDERS.iter().map(|it| base.join(it));
+    let provider = providers.find(|path| path.exists());
+    let provider = provider
         .context("there is no Galera (Debian or Ubuntu, as root: apt-get install galera-4)")?;
     let provider = provider.display();
     let cluster = Cluster::new(run_dir, programs, "galera", 3)?;
     let start = |role: ServerRole, node: &Node| {
-        let (number, group, [missed, all_data]) = (node.number, node.group, node.transfer);
+        let number = node.number;
+        let [_, group, missed, all_data] = node.ports;
         let own = format!(
             "--wsrep-provider={provider} --wsrep-cluster-address=gcomm://{} --wsrep-node-name=node{number} \
              --wsrep-node-address=127.0.0.1:{group} --wsrep-provider-options=gcache.size=64M;\
@@ -166,7 +156,7 @@ pub(crate) fn galera(
         } else {
             mysql::NOT_DURABLE
         };
-        let options = [&own, all, durability];
+        let options = format!("{own} {all} {durability}");
         cluster.start(role, node, &options, bootstrap, RECOVER)
     };
     // The first node writes its history, and ends in good order.
@@ -188,17 +178,13 @@ CHANGE REPLICATION SOURCE TO SOURCE_USER = 'recovery', SOURCE_PASSWORD = 'recove
 /// Starts three members of Group Replication, of the MySQL 9 that is unpacked from Debian's packages: one primary, if they are killed,
 /// or else three. They answer before they are members.
 pub(crate) fn group_replication(run_dir: &RunDir, role: ServerRole) -> Result<Vec<Server>> {
-    let plugins = MYSQL_9.usr().join("lib/mysql/plugin");
     let cluster = Cluster::new(run_dir, MYSQL_9.mysql_server(), "group", 3)?;
     cluster.copy_data()?;
-    let statements = run_dir.path("recovery.sql");
-    fs::write(&statements, RECOVERY)?;
+    let statements = run_dir.write("recovery.sql", RECOVERY)?;
     let start = |node: &Node| {
         let own = format!(
-            "--plugin-dir={} --loose-group-replication-local-address=127.0.0.1:{} \
-             --loose-group-replication-group-seeds={}",
-            plugins.display(),
-            node.group,
+            "--loose-group-replication-local-address=127.0.0.1:{} --loose-group-replication-group-seeds={}",
+            node.ports[1],
             cluster.members(),
         );
         let mut first = format!("--init-file={}", statements.display());
@@ -224,7 +210,7 @@ pub(crate) fn group_replication(run_dir: &RunDir, role: ServerRole) -> Result<Ve
              --loose-group-replication-single-primary-mode=OFF \
              --loose-group-replication-enforce-update-everywhere-checks=ON"
         };
-        let options = [&own, all, role_options];
+        let options = format!("{own} {all} {role_options}");
         cluster.start(role, node, &options, &first, "")
     };
     cluster.nodes.iter().map(start).collect()
@@ -240,14 +226,12 @@ pub(crate) fn source_and_replica(
     cluster.copy_data()?;
     let log = "--log-bin=binlog --sync-binlog=0 --innodb-flush-log-at-trx-commit=0";
     let of_mysql = if cluster.programs.is_mariadb() {
-        String::new()
+        ""
     } else {
-        format!(
-            "--gtid-mode=ON --enforce-gtid-consistency=ON --plugin-dir={} --plugin-load-add=semisync_source.so \
-             --plugin-load-add=semisync_replica.so",
-            MYSQL_9.usr().join("lib/mysql/plugin").display()
-        )
+        "--gtid-mode=ON --enforce-gtid-consistency=ON \
+         --plugin-load-add=semisync_source.so --plugin-load-add=semisync_replica.so"
     };
-    let start = |node| cluster.start(ServerRole::Regular, node, &[log, &of_mysql], "", "");
+    let options = format!("{log} {of_mysql}");
+    let start = |node| cluster.start(ServerRole::Regular, node, &options, "", "");
     cluster.nodes.iter().map(start).collect()
 }

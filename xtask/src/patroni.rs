@@ -1,19 +1,13 @@
 //! A cluster of private servers: three nodes of PostgreSQL under Patroni, with synchronous replication.
 
-use std::fs::{self, Permissions};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::cleanup::start_server;
-use crate::private::{
-    FEW_CONNECTIONS, PrivateServer, RunDir, ServerRole, free_ports, write_kill_program,
-    write_program,
-};
+use crate::private::{FEW_CONNECTIONS, PrivateServer, RunDir, ServerRole, free_ports};
 use crate::servers::Server;
 use crate::{postgres, programs};
 
@@ -30,11 +24,7 @@ struct Cluster<'a> {
 
 /// Where a node's server, its Patroni and etcd are reached, each followed by the proxy to it, which is stopped to cut the node off.
 /// The other nodes reach the server and Patroni by their proxies.
-struct Addresses {
-    server: [String; 2],
-    patroni: [String; 2],
-    etcd: [String; 2],
-}
+type Addresses<'a> = [[&'a str; 2]; 3];
 
 /// Starts three nodes. Returns them, and a program that makes another one the primary.
 pub(crate) fn start(run_dir: &RunDir) -> Result<(Vec<Server>, PathBuf)> {
@@ -50,12 +40,10 @@ pub(crate) fn start(run_dir: &RunDir) -> Result<(Vec<Server>, PathBuf)> {
     let nodes = nodes.collect::<Result<_>>()?;
 
     let settings = json!({ "scope": SCOPE, "etcd": etcd_settings(etcd) });
-    let settings = cluster.write("switch-over.json", &settings)?;
-    let switch_over = run_dir.path("switch-over");
+    let settings = run_dir.write("switch-over.json", &settings.to_string())?;
     let settings = settings.display();
     let script = format!("#!/bin/sh\nexec patronictl -c '{settings}' switchover {SCOPE} --force\n");
-    write_program(&switch_over, &script)?;
-    Ok((nodes, switch_over))
+    Ok((nodes, run_dir.write("switch-over", &script)?))
 }
 
 /// With version 3 of etcd's API, Patroni 3.0.2 (Debian 12) lets a primary that was stopped become the primary again, and commits
@@ -65,14 +53,6 @@ fn etcd_settings(address: &str) -> Value {
 }
 
 impl Cluster<'_> {
-    fn process<'a>(&'a self, role: ServerRole<'a>, name: &'a str) -> PrivateServer<'a> {
-        PrivateServer {
-            run_dir: self.run_dir,
-            role,
-            name,
-        }
-    }
-
     /// Starts etcd, in which Patroni stores which node is the primary. Returns its address.
     fn start_etcd(&self) -> Result<String> {
         let [address, peers] = free_addresses()?;
@@ -87,7 +67,7 @@ impl Cluster<'_> {
     }
 
     /// Starts a proxy. Returns the file with its process's number.
-    fn start_proxy(&self, name: &str, [address, proxy]: &[String; 2]) -> Result<PathBuf> {
+    fn start_proxy(&self, name: &str, [address, proxy]: [&str; 2]) -> Result<PathBuf> {
         let options = format!(
             "gateway start --endpoints {address} --listen-addr {proxy} --retry-delay 500ms"
         );
@@ -97,10 +77,10 @@ impl Cluster<'_> {
     /// Starts etcd's program. Returns the file with its process's number.
     fn start_listener(&self, name: &str, options: &str, address: &str) -> Result<PathBuf> {
         let (program, pid_file) = self.write_start_program(name, &self.etcd, options)?;
-        let mut command = self.process(ServerRole::Regular, name).command(&program)?;
-        let connect = || Ok(TcpStream::connect(address)?);
-        start_server(&mut command, Signal::SIGKILL, connect)
-            .with_context(|| self.run_dir.log(name))?;
+        let process = PrivateServer::new(self.run_dir, ServerRole::Regular, name);
+        let mut command = process.command(&program);
+        let connect = || Ok(TcpStream::connect(address).map(|_| String::new())?);
+        process.start(&mut command, Signal::SIGKILL, &[], address, connect)?;
         Ok(pid_file)
     }
 
@@ -111,58 +91,53 @@ impl Cluster<'_> {
         program: &Path,
         options: &str,
     ) -> Result<(PathBuf, PathBuf)> {
-        let start = self.run_dir.path(&format!("start-{name}"));
         let pid_file = self.directory.join(format!("{name}.pid"));
         let script = format!(
             "#!/bin/sh\necho $$ >'{}'\nexec '{}' {options}\n",
             pid_file.display(),
             program.display()
         );
-        write_program(&start, &script)?;
+        let start = self.run_dir.write(&format!("start-{name}"), &script)?;
         Ok((start, pid_file))
     }
 
     fn start_node(&self, number: usize, etcd: &str) -> Result<Server> {
         let name = &format!("node{number}");
-        let [server, server_proxy, patroni, patroni_proxy, etcd_proxy] = free_addresses()?;
-        let addresses = Addresses {
-            server: [server, server_proxy],
-            patroni: [patroni, patroni_proxy],
-            etcd: [etcd.to_owned(), etcd_proxy],
-        };
-        let proxies = [
-            self.start_proxy(&format!("{name}-server"), &addresses.server)?,
-            self.start_proxy(&format!("{name}-patroni"), &addresses.patroni)?,
-            self.start_proxy(&format!("{name}-etcd"), &addresses.etcd)?,
+        let free: [String; 5] = free_addresses()?;
+        let free = free.each_ref().map(String::as_str);
+        let [server, server_proxy, patroni, patroni_proxy, etcd_proxy] = free;
+        let addresses: Addresses = [
+            [server, server_proxy],
+            [patroni, patroni_proxy],
+            [etcd, etcd_proxy],
         ];
-        let kill_network = write_kill_program(self.run_dir, &format!("{name}-network"), &proxies)?;
+        let proxies = ["server", "patroni", "etcd"].into_iter().zip(addresses);
+        let proxies = proxies.map(|(of, it)| self.start_proxy(&format!("{name}-{of}"), it));
+        let proxies = proxies.collect::<Result<Vec<_>>>()?;
+        let network = format!("{name}-network");
+        let kill_network = self.run_dir.write_kill_program(&network, &proxies)?;
 
         let data = self.directory.join(name);
-        let settings = self.settings(name, &data, &addresses);
-        let settings = self.write(&format!("{name}.json"), &settings)?;
+        let settings = self.settings(name, &data, addresses).to_string();
+        let settings = self.run_dir.write(&format!("{name}.json"), &settings)?;
         let options = format!("'{}'", settings.display());
         let (program, pid_file) = self.write_start_program(name, &self.patroni, &options)?;
-        let process = self.process(ServerRole::Killed { faketime: None }, name);
-        let server = process.start(
-            &mut process.command(&program)?,
-            Signal::SIGKILL,
-            &[pid_file, data.join("postmaster.pid")],
-            format!("postgres://postgres@{}/postgres", addresses.server[0]),
-            |url| postgres::title(postgres::psql(self.servers.join("psql"), url)),
-        )?;
-        Ok(Server {
-            kill_network: Some(kill_network),
-            ..server
-        })
+        let process = PrivateServer::new(self.run_dir, ServerRole::Killed, name);
+        let mut command = process.command(&program);
+        let pid_files = [pid_file, data.join("postmaster.pid")];
+        let url = format!("postgres://postgres@{server}/postgres");
+        let title = || postgres::title(postgres::psql(self.servers.join("psql"), &url));
+        let mut node = process.start(&mut command, Signal::SIGKILL, &pid_files, &url, title)?;
+        node.kill_network = Some(kill_network);
+        Ok(node)
     }
 
-    fn settings(&self, name: &str, data: &Path, addresses: &Addresses) -> Value {
-        let [server, server_proxy] = &addresses.server;
-        let [patroni, patroni_proxy] = &addresses.patroni;
+    fn settings(&self, name: &str, data: &Path, addresses: Addresses) -> Value {
+        let [[server, server_proxy], [patroni, patroni_proxy], [_, etcd]] = addresses;
         json!({
             "scope": SCOPE,
             "name": name,
-            "etcd": etcd_settings(&addresses.etcd[1]),
+            "etcd": etcd_settings(etcd),
             "restapi": { "listen": patroni, "connect_address": patroni_proxy },
             "bootstrap": {
                 "dcs": {
@@ -196,14 +171,6 @@ impl Cluster<'_> {
                 },
             },
         })
-    }
-
-    fn write(&self, name: &str, settings: &Value) -> Result<PathBuf> {
-        let path = self.run_dir.path(name);
-        fs::write(&path, settings.to_string())?;
-        // The servers read it.
-        fs::set_permissions(&path, Permissions::from_mode(0o644))?;
-        Ok(path)
     }
 }
 

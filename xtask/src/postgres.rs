@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 
-use crate::private::{PrivateServer, RunDir, ServerRole, free_port};
+use crate::private::{PrivateServer, RunDir, ServerRole, free_ports};
 use crate::run::words;
 use crate::servers::Server;
 use crate::{programs, run};
@@ -27,13 +27,9 @@ pub(crate) fn settings(durable: bool) -> impl Iterator<Item = &'static str> {
 }
 
 pub(crate) fn start(programs: &Path, run_dir: &RunDir, role: ServerRole) -> Result<Server> {
-    let port = free_port()?;
-    let server = PrivateServer {
-        run_dir,
-        role,
-        name: &format!("postgres-{port}"),
-    };
-    let data = run_dir.directory(server.name)?;
+    let [port] = free_ports()?;
+    let server = PrivateServer::new(run_dir, role, format!("postgres-{port}"));
+    let data = run_dir.directory(&server.name)?;
     let mut initdb = run_dir.command(&programs.join("initdb"));
     initdb.args(words(
         "--auth=trust --username=postgres --locale=C --encoding=UTF8 --no-sync --pgdata",
@@ -45,21 +41,17 @@ pub(crate) fn start(programs: &Path, run_dir: &RunDir, role: ServerRole) -> Resu
         create_locale(&locales)?;
     }
     let started = listen(&server, programs, port)?;
-    let has_locale_de = speaks_german(psql(programs.join("psql"), &started.url))?;
     ensure!(
-        has_locale_de,
+        started.has_locale_de,
         "the private PostgreSQL does not speak German, which a test needs"
     );
-    Ok(Server {
-        has_locale_de,
-        ..started
-    })
+    Ok(started)
 }
 
 /// Starts the server, which has its data, on this port.
 fn listen(server: &PrivateServer, programs: &Path, port: u16) -> Result<Server> {
-    let data = server.run_dir.path(server.name);
-    let mut command = server.command(&programs.join("postgres"))?;
+    let data = server.run_dir.path(&server.name);
+    let mut command = server.command(&programs.join("postgres"));
     command.arg("-D").arg(&data);
     command.args(["-p", &port.to_string(), "-c", "listen_addresses=127.0.0.1"]);
     command.args(["-c", "unix_socket_directories="]);
@@ -70,34 +62,42 @@ fn listen(server: &PrivateServer, programs: &Path, port: u16) -> Result<Server> 
     // Its immediate shutdown, which also ends the processes of the connections: they are in no group with the server.
     let stop = Signal::SIGQUIT;
     let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
-    let pid_file = data.join("postmaster.pid");
-    server.start(&mut command, stop, &[pid_file], url, |url| {
-        title(psql(programs.join("psql"), url))
-    })
+    let pid_files = [data.join("postmaster.pid")];
+    let psql = || psql(programs.join("psql"), &url);
+    start_server(server, &mut command, stop, &pid_files, &url, psql)
+}
+
+/// Starts the server by its command, and asks it by psql what it is and whether it speaks German.
+pub(crate) fn start_server(
+    server: &PrivateServer,
+    command: &mut Command,
+    stop: Signal,
+    pid_files: &[PathBuf],
+    url: &str,
+    psql: impl Fn() -> Command,
+) -> Result<Server> {
+    let mut started = server.start(command, stop, pid_files, url, || title(psql()))?;
+    started.has_locale_de = speaks_german(psql())?;
+    Ok(started)
 }
 
 /// Starts a hot standby of a private server.
 pub(crate) fn start_standby(run_dir: &RunDir, primary: &Server) -> Result<Server> {
     let programs = programs::postgres()?;
-    let server = PrivateServer {
-        run_dir,
-        role: ServerRole::Regular,
-        name: "standby",
-    };
-    let data = run_dir.directory(server.name)?;
+    let server = PrivateServer::new(run_dir, ServerRole::Regular, "standby");
+    let data = run_dir.directory(&server.name)?;
     let mut copy = run_dir.command(&programs.join("pg_basebackup"));
     copy.args(words("--write-recovery-conf --checkpoint=fast --no-sync"));
     run::output(copy.args(["--dbname", &primary.url, "--pgdata"]).arg(&data))?;
-    listen(&server, &programs, free_port()?)
+    let [port] = free_ports()?;
+    listen(&server, &programs, port)
 }
 
 /// The name and version of a server that is there already. It sends its version after a login only, so psql asks for it: without
 /// psql the version is not shown.
 pub(crate) fn external_title(url: &str) -> Result<String> {
-    match programs::find("psql") {
-        Some(program) => title(psql(program, url)),
-        None => Ok("PostgreSQL of unknown version".to_owned()),
-    }
+    let unknown = || Ok("PostgreSQL of unknown version".to_owned());
+    programs::find("psql").map_or_else(unknown, |program| title(psql(program, url)))
 }
 
 /// The name and version of the server that psql connects to.
@@ -109,7 +109,7 @@ pub(crate) fn title(mut psql: Command) -> Result<String> {
 
 /// Whether the server that psql connects to can speak German: a test has to see that errors are recognised whichever language the
 /// server speaks.
-pub(crate) fn speaks_german(mut psql: Command) -> Result<bool> {
+fn speaks_german(mut psql: Command) -> Result<bool> {
     psql.args(["-c", "SET lc_messages = 'de_DE.UTF-8'", "-c", "SELECT 1/0"]);
     Ok(run::errors(&mut psql)?.contains("Division durch Null"))
 }
@@ -143,16 +143,17 @@ fn create_locale(directory: &Path) -> Result<()> {
 }
 
 /// Whether the German messages of the PostgreSQL in this directory are installed.
-pub(crate) fn has_german_messages(directory: &Path) -> bool {
+pub(crate) fn has_german(directory: &Path) -> bool {
     // `postgres (PostgreSQL) 15.20 (Debian 15.20-0+deb12u1)`
     let version = programs::version(&directory.join("postgres")).unwrap_or_default();
-    let version = version.split_once(") ").map_or("", |(_, version)| version);
-    let major = version.split(|c: char| !c.is_ascii_digit()).next();
-    let file = format!("de/LC_MESSAGES/postgres-{}.mo", major.unwrap_or_default());
+    let mut numbers = version.split(|c: char| !c.is_ascii_digit());
+    let major = numbers.find(|it| !it.is_empty()).unwrap_or_default();
+    let file = format!("de/LC_MESSAGES/postgres-{major}.mo");
     let own = run::output(Command::new(directory.join("pg_config")).arg("--localedir"));
     let own = own.unwrap_or_else(|_| "/usr/share/locale".to_owned());
     // Ubuntu moves translations into packages and a directory of their own.
-    [own.trim(), "/usr/share/locale-langpack"]
-        .iter()
-        .any(|locales| Path::new(locales).join(&file).exists())
+    let locales = [own.trim(), "/usr/share/locale-langpack"];
+    locales
+        .map(|it| Path::new(it).join(&file).exists())
+        .contains(&true)
 }

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use nix::unistd::{User, geteuid};
 
+use crate::run::words;
 use crate::servers::Server;
 use crate::{cleanup, run};
 
@@ -32,6 +33,8 @@ pub(crate) struct RunDir {
     nobody: Option<User>,
     /// Whether the servers are to survive a crash of the machine, as they would elsewhere.
     pub(crate) durable: bool,
+    /// The library that sets the clocks of the servers that are killed.
+    pub(crate) faketime: Option<PathBuf>,
 }
 
 impl RunDir {
@@ -59,6 +62,7 @@ impl RunDir {
             directory,
             nobody,
             durable,
+            faketime: None,
         })
     }
 
@@ -69,11 +73,34 @@ impl RunDir {
     /// A directory in which servers may write, made unless it is there.
     pub(crate) fn directory(&self, name: &str) -> Result<PathBuf> {
         let path = self.path(name);
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&path)?;
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(&path)?;
         self.give(&path)?;
+        Ok(path)
+    }
+
+    /// Writes a file that the servers may read, or run as a program.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
+        let path = self.path(name);
+        fs::write(&path, text).with_context(|| path.display().to_string())?;
+        fs::set_permissions(&path, Permissions::from_mode(0o755))?;
+        Ok(path)
+    }
+
+    /// A file with the time of the machine, from which libfaketime sets a clock.
+    pub(crate) fn write_clock(&self, name: &str) -> Result<PathBuf> {
+        self.write(name, "+0s\n")
+    }
+
+    /// A program that kills, stops or continues the processes whose numbers are in `pid_files`.
+    pub(crate) fn write_kill_program(&self, name: &str, pid_files: &[PathBuf]) -> Result<PathBuf> {
+        let directory = self.directory.display();
+        let files: Vec<_> = pid_files.iter().map(|it| it.to_string_lossy()).collect();
+        let files = files.join(" ");
+        let script = format!("#!/bin/sh\ndirectory='{directory}'\nfiles='{files}'\n{KILL}");
+        let path = self.write(&format!("kill-{name}"), &script)?;
+        // Patroni starts its server in a process group of its own.
+        cleanup::register("program", path.display());
         Ok(path)
     }
 
@@ -95,15 +122,15 @@ impl RunDir {
         }
         command
     }
+}
 
-    /// The end of the log of the server `name`, for an error.
-    pub(crate) fn log(&self, name: &str) -> String {
-        let log = fs::read(self.path(&format!("{name}.log"))).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
-        let lines: Vec<&str> = log.lines().collect();
-        let end = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n");
-        format!("the server has not started\n{end}")
-    }
+/// The end of the log of a server, for an error.
+fn end_of(log: &Path) -> String {
+    let log = fs::read(log).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    let lines: Vec<&str> = log.lines().collect();
+    let end = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n");
+    format!("the server has not started\n{end}")
 }
 
 /// Whether servers, and the programs that start and kill them, can be in memory.
@@ -112,27 +139,20 @@ fn memory_has_room() -> bool {
     if Path::new("/etc/apparmor.d/usr.sbin.mysqld").exists() {
         return false;
     }
-    let line_with = |path, part: &str| {
-        let text = fs::read_to_string(path).unwrap_or_default();
-        text.lines()
-            .find(|line| line.contains(part))
-            .map(str::to_owned)
-    };
-    let memory = line_with("/proc/meminfo", "MemAvailable:").unwrap_or_default();
-    let mut df = Command::new("df");
-    let space = run::output(df.args(["-k", "--output=avail", MEMORY])).unwrap_or_default();
-    let kilobytes = |text: &str| text.split_whitespace().find_map(|word| word.parse().ok());
-    let mount = line_with("/proc/mounts", &format!(" {MEMORY} "));
-    kilobytes(&memory) > Some(ROOM)
-        && kilobytes(&space) > Some(ROOM)
-        && mount.is_some_and(|mount| !mount.contains("noexec"))
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let (memory, mounts) = (read("/proc/meminfo"), read("/proc/mounts"));
+    let memory = memory.lines().find(|it| it.starts_with("MemAvailable:"));
+    let mount = format!(" {MEMORY} ");
+    let mount = mounts.lines().find(|it| it.contains(&mount));
+    let mut df = run::command("df -k --output=avail");
+    let space = run::output(df.arg(MEMORY)).unwrap_or_default();
+    let has_room = |text| words(text).find_map(|word| word.parse().ok()) > Some(ROOM);
+    mount.is_some_and(|it| !it.contains("noexec"))
+        && memory.is_some_and(has_room)
+        && has_room(&space)
 }
 
-pub(crate) fn free_port() -> io::Result<u16> {
-    Ok(free_ports::<1>()?[0])
-}
-
-/// Several ports, all different, on which no process listens.
+/// Ports, all different, on which no process listens.
 pub(crate) fn free_ports<const COUNT: usize>() -> io::Result<[u16; COUNT]> {
     let listen = |_| TcpListener::bind(("127.0.0.1", 0));
     let listeners: Vec<_> = (0..COUNT).map(listen).collect::<io::Result<_>>()?;
@@ -148,16 +168,16 @@ pub(crate) const FEW_CONNECTIONS: u32 = 100;
 
 /// What a private server is for.
 #[derive(Clone, Copy)]
-pub(crate) enum ServerRole<'a> {
+pub(crate) enum ServerRole {
     /// Used by tests and never killed.
     Regular,
-    /// Killed by a test with `kill -9`: it is durable, starts again, and has few connections. This library sets its clock.
-    Killed { faketime: Option<&'a Path> },
-    /// As `Killed`, with the clock of the machine. MySQL and MariaDB have `innodb_rollback_on_timeout`, for a test of time-outs.
+    /// Killed by a test with `kill -9`: it is durable, starts again, and has few connections.
+    Killed,
+    /// As `Killed`. MySQL and MariaDB have `innodb_rollback_on_timeout`, for a test of time-outs.
     Crash,
 }
 
-impl ServerRole<'_> {
+impl ServerRole {
     pub(crate) fn is_killed(self) -> bool {
         !matches!(self, Self::Regular)
     }
@@ -169,110 +189,77 @@ impl ServerRole<'_> {
 }
 
 /// A server that is to be started here.
-#[derive(Clone, Copy)]
 pub(crate) struct PrivateServer<'a> {
     pub(crate) run_dir: &'a RunDir,
-    pub(crate) role: ServerRole<'a>,
+    pub(crate) role: ServerRole,
     /// Of its log and its other files.
-    pub(crate) name: &'a str,
+    pub(crate) name: String,
 }
 
-impl PrivateServer<'_> {
+impl<'a> PrivateServer<'a> {
+    pub(crate) fn new(run_dir: &'a RunDir, role: ServerRole, name: impl Into<String>) -> Self {
+        let name = name.into();
+        Self {
+            run_dir,
+            role,
+            name,
+        }
+    }
+
     /// Whether it is to keep what was committed when it is killed, or the machine crashes.
     pub(crate) fn durable(&self) -> bool {
         self.role.is_killed() || self.run_dir.durable
     }
 
-    /// The library that sets its clock, and the file with the clock's offset.
-    fn clock(&self) -> Option<(&Path, PathBuf)> {
-        let ServerRole::Killed { faketime } = self.role else {
-            return None;
-        };
-        Some((
-            faketime?,
-            self.run_dir.path(&format!("{}-clock", self.name)),
-        ))
-    }
-
     /// The command that runs this program as the server.
-    pub(crate) fn command(&self, program: &Path) -> Result<Command> {
-        let path = self.run_dir.path(&format!("{}.log", self.name));
-        let log = File::create(&path)?;
-        // Ubuntu's AppArmor lets MySQL write to its own files only.
-        self.run_dir.give(&path)?;
-        let mut command = if self.role.is_killed() {
-            let mut shell = self.run_dir.command(Path::new("/bin/sh"));
-            shell.args(["-c", RESTART_LOOP, "sh"]).arg(program);
-            shell
-        } else {
-            self.run_dir.command(program)
-        };
-        if let Some((library, clock)) = self.clock() {
-            write_clock(&clock)?;
-            command
-                .env("LD_PRELOAD", library)
-                .env("FAKETIME_TIMESTAMP_FILE", clock)
-                // The seconds for which the server uses what it has read. Without it, the server reads at every call.
-                .env("FAKETIME_CACHE_DURATION", "1")
-                // Waits are measured by the monotonic clock.
-                .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    pub(crate) fn command(&self, program: &Path) -> Command {
+        if !self.role.is_killed() {
+            return self.run_dir.command(program);
         }
-        command.stdout(log.try_clone()?).stderr(log);
-        Ok(command)
+        let mut shell = self.run_dir.command(Path::new("/bin/sh"));
+        shell.args(["-c", RESTART_LOOP, "sh"]).arg(program);
+        shell
     }
 
-    /// Starts the server by its command, and waits until `title` finds its name and version at this URL. It is ended with `stop`,
+    /// Starts the server by its command, and waits until `title` finds its name and version. It is ended with `stop`,
     /// and killed by the numbers in `pid_files`.
     pub(crate) fn start(
         &self,
         command: &mut Command,
         stop: Signal,
         pid_files: &[PathBuf],
-        url: String,
-        title: impl Fn(&str) -> Result<String>,
+        url: &str,
+        title: impl Fn() -> Result<String>,
     ) -> Result<Server> {
-        let is_killed = self.role.is_killed();
-        let kill = is_killed.then(|| write_kill_program(self.run_dir, self.name, pid_files));
-        let kill = kill.transpose()?;
-        let title = cleanup::start_server(command, stop, || title(&url))
-            .with_context(|| self.run_dir.log(self.name))?;
-        Ok(Server {
-            title,
-            url,
-            kill,
-            clock: self.clock().map(|(_, clock)| clock),
+        let Self { run_dir, name, .. } = self;
+        let mut server = Server {
+            url: url.to_owned(),
             ..Server::default()
-        })
+        };
+        if self.role.is_killed() {
+            server.kill = Some(run_dir.write_kill_program(name, pid_files)?);
+            if let Some(library) = &run_dir.faketime {
+                let clock = run_dir.write_clock(&format!("{name}-clock"))?;
+                command
+                    .env("LD_PRELOAD", library)
+                    .env("FAKETIME_TIMESTAMP_FILE", &clock)
+                    // The seconds for which the server uses what it has read. Without it, the server reads at every call.
+                    .env("FAKETIME_CACHE_DURATION", "1")
+                    // Waits are measured by the monotonic clock.
+                    .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+                server.clock = Some(clock);
+            }
+        }
+        let path = run_dir.path(&format!("{name}.log"));
+        let log = File::create(&path)?;
+        // Ubuntu's AppArmor lets MySQL write to its own files only.
+        run_dir.give(&path)?;
+        command.stdout(log.try_clone()?).stderr(log);
+        let title = cleanup::start_server(command, stop, title);
+        server.title = title.with_context(|| end_of(&path))?;
+        Ok(server)
     }
-}
-
-/// Sets a clock that libfaketime reads to the time of the machine.
-pub(crate) fn write_clock(file: &Path) -> Result<()> {
-    fs::write(file, "+0s\n").with_context(|| file.display().to_string())
 }
 
 /// What a program does that kills servers.
 const KILL: &str = include_str!("kill.sh");
-
-/// A program that kills, stops or continues the processes whose numbers are in `pid_files`.
-pub(crate) fn write_kill_program(
-    run_dir: &RunDir,
-    name: &str,
-    pid_files: &[PathBuf],
-) -> Result<PathBuf> {
-    let path = run_dir.path(&format!("kill-{name}"));
-    let files: Vec<_> = pid_files.iter().map(|it| it.to_string_lossy()).collect();
-    let directory = run_dir.directory.display();
-    let files = files.join(" ");
-    let script = format!("#!/bin/sh\ndirectory='{directory}'\nfiles='{files}'\n{KILL}");
-    write_program(&path, &script)?;
-    // Patroni starts its server in a process group of its own.
-    cleanup::register("program", path.display());
-    Ok(path)
-}
-
-pub(crate) fn write_program(path: &Path, script: &str) -> Result<()> {
-    fs::write(path, script)?;
-    fs::set_permissions(path, Permissions::from_mode(0o755))?;
-    Ok(())
-}

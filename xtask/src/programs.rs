@@ -67,8 +67,8 @@ impl MysqlServer {
     }
 }
 
-/// The machine's server, of the kind that is asked for. `mysqld` is either one's name.
-fn mysql_server(mariadb: bool) -> Option<MysqlServer> {
+/// The machine's MariaDB, or its MySQL. `mysqld` is either one's name.
+pub(crate) fn mysql_server(mariadb: bool) -> Option<MysqlServer> {
     let is_it = |server: &PathBuf| {
         version(server).is_some_and(|version| version.contains("MariaDB") == mariadb)
     };
@@ -84,13 +84,8 @@ fn mysql_server(mariadb: bool) -> Option<MysqlServer> {
 
 /// The machine's MariaDB, or else its MySQL.
 pub(crate) fn mysql() -> Result<MysqlServer> {
-    let server = mysql_server(true).or_else(oracle_mysql);
+    let server = mysql_server(true).or_else(|| mysql_server(false));
     server.context("there is no MariaDB or MySQL server")
-}
-
-/// A MySQL that is not MariaDB.
-pub(crate) fn oracle_mysql() -> Option<MysqlServer> {
-    mysql_server(false)
 }
 
 /// Whether there is a browser with its driver: in the `PATH`, or in the variables that the tests of the program `web`

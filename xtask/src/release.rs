@@ -66,10 +66,11 @@ static PGBOUNCER: Release = Release {
 /// The versions that `--server` has.
 pub(crate) static SERVERS: [&Release; 4] = [&MARIADB_11, &MYSQL_9, &POSTGRES_17, &POSTGRES_18];
 
-/// Reads the name of one of them.
-pub(crate) fn parser() -> impl TypedValueParser<Value = &'static Release> {
+/// Reads the name of one of them that begins so.
+pub(crate) fn parser(beginning: &str) -> impl TypedValueParser<Value = &'static Release> {
+    let names = SERVERS.iter().map(|it| it.name);
     let find = |name: String| SERVERS.into_iter().find(|it| it.name == name);
-    PossibleValuesParser::new(SERVERS.map(|it| it.name))
+    PossibleValuesParser::new(names.filter(|it| it.starts_with(beginning)))
         .try_map(move |name| find(name).context("there is no such server"))
 }
 
@@ -157,13 +158,10 @@ pub(crate) const PGBOUNCER_VARIABLE: &str = "DIESEL_LOCKS_TEST_PGBOUNCER";
 
 /// The PgBouncer of the variable, the machine's own, or one of Debian's packages, which is unpacked for it.
 pub(crate) fn pgbouncer() -> Option<PathBuf> {
-    if let Some(given) = env::var_os(PGBOUNCER_VARIABLE) {
-        return Some(given.into());
-    }
-    if let Some(installed) = programs::find("pgbouncer")
-        && programs::version(&installed).is_some_and(|it| tells_statements_apart(&it))
-    {
-        return Some(installed);
+    let given = env::var_os(PGBOUNCER_VARIABLE).map(PathBuf::from);
+    let installed = || programs::find("pgbouncer").filter(|it| tells_statements_apart(it));
+    if let Some(found) = given.or_else(installed) {
+        return Some(found);
     }
     if let Err(error) = PGBOUNCER.fetch() {
         println!(
@@ -176,7 +174,8 @@ pub(crate) fn pgbouncer() -> Option<PathBuf> {
 }
 
 /// Whether this is `PgBouncer 1.21.0` or newer, which tells the prepared statements of its clients apart.
-fn tells_statements_apart(version: &str) -> bool {
+fn tells_statements_apart(program: &Path) -> bool {
+    let version = programs::version(program).unwrap_or_default();
     let numbers = version.trim_start_matches("PgBouncer ").split('.');
     let numbers: Vec<u32> = numbers.map_while(|it| it.parse().ok()).collect();
     numbers >= vec![1, 21]

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, IsTerminal, Read, Write, stdin, stdout};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
 
 use crate::cleanup::{ended, spawn, spawn_foreground};
@@ -15,6 +15,14 @@ const LINES_OF_MESSAGE: usize = 12;
 
 pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split_whitespace()
+}
+
+/// A command of words without spaces.
+pub(crate) fn command(line: &str) -> Command {
+    let mut words = words(line);
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command.args(words);
+    command
 }
 
 /// Removes the variables whose names begin with one of these.
@@ -32,19 +40,16 @@ pub(crate) fn run(command: &mut Command) -> Result<ExitStatus> {
     Ok(wait(spawn(command.stdin(Stdio::null()), Signal::SIGTERM)?)?.status)
 }
 
-/// Not with the arguments and variables, which may have a password.
-fn name(command: &Command) -> std::path::Display<'_> {
-    std::path::Path::new(command.get_program()).display()
-}
-
 /// [`run`] for a command that has to succeed.
 pub(crate) fn succeed(command: &mut Command) -> Result<()> {
     let status = run(command)?;
-    ensure!(
-        status.success(),
-        "{} failed ({status}), see above",
-        name(command)
-    );
+    has_succeeded(command, status)
+}
+
+fn has_succeeded(command: &Command, status: ExitStatus) -> Result<()> {
+    // Not the arguments and variables, which may have a password.
+    let name = command.get_program().display();
+    ensure!(status.success(), "{name} failed ({status}), see above");
     Ok(())
 }
 
@@ -109,27 +114,18 @@ pub(crate) fn uninterrupted_output(command: &mut Command) -> Result<String> {
 fn output_until(command: &mut Command, stop: Signal) -> Result<String> {
     let output = capture(command, stop)?;
     let (printed, errors) = (text(&output.stdout), text(&output.stderr));
-    if !output.status.success() {
-        let (printed, errors) = (printed.trim_end(), errors.trim_end());
-        bail!(
-            "{} failed ({})\n{printed}{errors}",
-            name(command),
-            output.status
-        );
-    }
+    let (name, status) = (command.get_program().display(), output.status);
+    let messages = format!("{}{}", printed.trim_end(), errors.trim_end());
+    ensure!(status.success(), "{name} failed ({status})\n{messages}");
     Ok(printed)
 }
 
 /// As [`output`], with the error messages of this process.
 pub(crate) fn printed(command: &mut Command) -> Result<String> {
     command.stdin(Stdio::null()).stdout(Stdio::piped());
-    let Output { status, stdout, .. } = wait(spawn(command, Signal::SIGTERM)?)?;
-    ensure!(
-        status.success(),
-        "{} failed ({status}), see above",
-        name(command)
-    );
-    Ok(text(&stdout))
+    let output = wait(spawn(command, Signal::SIGTERM)?)?;
+    has_succeeded(command, output.status)?;
+    Ok(text(&output.stdout))
 }
 
 /// Runs the command silently and returns its error messages, however it ends.

@@ -4,7 +4,7 @@ use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 
 use crate::private::{RunDir, ServerRole};
@@ -40,7 +40,7 @@ pub(crate) struct ServerArguments {
     pub(crate) only: Vec<Engine>,
     /// These servers in place of the machine's (MySQL: beside its MariaDB), from Debian's packages, which are unpacked
     /// and not installed, or as containers.
-    #[arg(long, value_delimiter = ',', value_parser = release::parser())]
+    #[arg(long, value_delimiter = ',', value_parser = release::parser(""))]
     server: Vec<&'static Release>,
     /// Leaves fsync and its like at their defaults, for benchmarks and long runs.
     #[arg(long)]
@@ -94,20 +94,15 @@ impl Source {
         !matches!(self, Self::Url(_) | Self::Docker(_))
     }
 
-    /// The MariaDB to make a cluster of: the machine's, or of this version.
-    pub(crate) fn for_mariadb(release: Option<&'static Release>) -> Result<Self> {
-        let Some(release) = release else {
-            return Ok(Self::Private);
-        };
-        let is_mariadb = release.product() == "mariadb";
-        ensure!(is_mariadb, "Galera is a part of MariaDB");
-        Ok(Self::Release(release))
+    /// The machine's server, or one of this version.
+    pub(crate) fn private(release: Option<&'static Release>) -> Self {
+        release.map_or(Self::Private, Self::Release)
     }
 
     pub(crate) fn mysql_server(&self) -> Result<MysqlServer> {
         match self {
             Self::Release(release) => Ok(release.mysql_server()),
-            Self::PrivateMysql => programs::oracle_mysql().context("there is no MySQL server"),
+            Self::PrivateMysql => programs::mysql_server(false).context("there is no MySQL server"),
             _ => programs::mysql(),
         }
     }
@@ -187,11 +182,9 @@ impl Plan {
                 mysql.push(Source::Url(MYSQL_URL));
             }
         }
-        let postgres = arguments
-            .release("postgres")
-            .or(Source::given(POSTGRES_URL))
-            .or(private)
-            .unwrap_or(Source::Url(POSTGRES_URL));
+        let postgres = arguments.release("postgres");
+        let postgres = postgres.or(Source::given(POSTGRES_URL)).or(private);
+        let postgres = postgres.unwrap_or(Source::Url(POSTGRES_URL));
         Self {
             postgres: arguments.includes(Engine::Postgres).then_some(postgres),
             mysql,
@@ -231,42 +224,31 @@ impl Servers {
         plan: &Plan,
         with_crash_servers: bool,
     ) -> Result<Self> {
-        let run_dir = RunDir::create(arguments.durable)?;
-        let postgres = |it: &Source, role| it.open(Engine::Postgres, &run_dir, role);
-        let mysql = |it: &Source, role| it.open(Engine::Mysql, &run_dir, role);
-        let role = ServerRole::Regular;
+        let run_dir = &RunDir::create(arguments.durable)?;
+        let open = |engine, role| move |it: &Source| it.open(engine, run_dir, role);
+        let postgres = |role| open(Engine::Postgres, role);
+        let mysql = |role| open(Engine::Mysql, role);
+        let first = plan.postgres.as_ref();
+        let others = plan.mysql.iter().map(mysql(ServerRole::Regular));
         let mut servers = Self {
-            postgres: plan
-                .postgres
-                .as_ref()
-                .map(|it| postgres(it, role))
-                .transpose()?,
-            mysql: plan
-                .mysql
-                .iter()
-                .map(|it| mysql(it, role))
-                .collect::<Result<_>>()?,
+            postgres: first.map(postgres(ServerRole::Regular)).transpose()?,
+            mysql: others.collect::<Result<_>>()?,
             crash: None,
             pgbouncer: plan.pgbouncer.clone(),
         };
-        if let (Some(first), Some(second)) = (&plan.postgres, plan.mysql.first())
-            && with_crash_servers
-            && first.is_private()
-            && second.is_private()
-        {
+        let private = |it: &&Source| with_crash_servers && it.is_private();
+        let second = plan.mysql.first().filter(private);
+        if let (Some(first), Some(second)) = (first.filter(private), second) {
             let role = ServerRole::Crash;
-            servers.crash = Some([postgres(first, role)?, mysql(second, role)?]);
+            servers.crash = Some([postgres(role)(first)?, mysql(role)(second)?]);
         }
         if with_crash_servers && servers.crash.is_none() {
             println!(
                 "xtask: not all of these servers may be killed, so {WITHOUT_CRASHES}=1: no test kills one"
             );
         }
-        if servers
-            .postgres
-            .as_ref()
-            .is_some_and(|it| !it.has_locale_de)
-        {
+        let postgres = servers.postgres.as_ref();
+        if postgres.is_some_and(|it| !it.has_locale_de) {
             println!(
                 "xtask: this PostgreSQL need not know German, so {WITHOUT_LOCALES}=1: the tests use English errors only"
             );

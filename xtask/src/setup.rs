@@ -23,7 +23,7 @@ pub(crate) fn setup(arguments: &ServerArguments) -> Result<u8> {
     Ok(0)
 }
 
-/// Decides where the servers come from, after installing what is missing for it.
+/// Decides where the servers come from, after installing what is missing for them, and to build the tests.
 pub(crate) fn prepare(mut plan: Plan) -> Result<Plan> {
     for source in plan.postgres.iter_mut().chain(&mut plan.mysql) {
         match source {
@@ -44,29 +44,28 @@ pub(crate) fn prepare(mut plan: Plan) -> Result<Plan> {
         plan.pgbouncer = release::pgbouncer();
     }
     missing.retain(|it| {
-        if let Need::SomeTests(remedy) = it.need {
-            println!(
-                "xtask: without {} some tests will fail: {reason}",
-                it.description
-            );
+        let remedy = it.remedy();
+        if let Some(remedy) = remedy {
+            let what = it.description();
+            println!("xtask: without {what} some tests will fail: {reason}");
             println!("xtask: ({remedy})");
         }
-        !matches!(it.need, Need::SomeTests(_) | Need::Clocks)
+        // Without libfaketime no clock is set.
+        remedy.is_none() && *it != Need::Faketime
     });
     if missing.is_empty() {
         return Ok(plan);
     }
-    let lacks = |need| lacks(&missing, &need);
-    if !lacks(Need::Build) && docker::is_available() {
-        if lacks(Need::Postgres) {
+    if !lacks(&missing, &TO_BUILD) && docker::is_available() {
+        if lacks(&missing, &TO_START_POSTGRES) {
             plan.postgres = Some(Source::Docker(docker::POSTGRES.to_owned()));
         }
-        if lacks(Need::Mysql) {
+        if missing.contains(&Need::Mysql) {
             plan.mysql[0] = Source::Docker(docker::MARIADB.to_owned());
         }
         return Ok(plan);
     }
-    if missing.iter().all(|it| it.need == Need::Mysql) && servers::url_of(MYSQL_URL).is_some() {
+    if missing.iter().all(|it| *it == Need::Mysql) && servers::url_of(MYSQL_URL).is_some() {
         println!("xtask: no MariaDB beside the server of {MYSQL_URL}: {reason}");
         plan.mysql.retain(|source| *source != Source::Private);
         return Ok(plan);
@@ -74,25 +73,16 @@ pub(crate) fn prepare(mut plan: Plan) -> Result<Plan> {
     bail!(remedies(&missing, reason));
 }
 
-/// Makes sure that the tests can be built, whatever they then run on.
-pub(crate) fn prepare_build() -> Result<()> {
-    let (missing, reason) = install_missing(&Plan::default())?;
-    if !missing.is_empty() {
-        bail!(remedies(&missing, reason));
-    }
-    Ok(())
-}
-
 /// Installs what is missing. Returns what still is, and why.
-fn install_missing(plan: &Plan) -> Result<(Vec<Requirement>, &'static str)> {
-    let lacking = missing(plan);
+fn install_missing(plan: &Plan) -> Result<(Vec<Need>, &'static str)> {
+    let lacking = Need::missing(plan);
     let Some(mut words) = root().filter(|_| !lacking.is_empty()) else {
         let unable = "this machine has no apt-get, or no root and no passwordless sudo";
         return Ok((lacking, unable));
     };
     println!("xtask: this machine lacks");
-    for requirement in &lacking {
-        println!("xtask:   {}", requirement.description);
+    for need in &lacking {
+        println!("xtask:   {}", need.description());
     }
     let packages = packages(&lacking);
     println!("xtask: installing with apt-get: {}", packages.join(" "));
@@ -100,7 +90,7 @@ fn install_missing(plan: &Plan) -> Result<(Vec<Requirement>, &'static str)> {
         "xtask: (no server of the machine's own is made or started, and none that runs is touched)"
     );
     words.extend(["sh", "-c", INSTALL, "install"]);
-    if lacking.iter().any(|it| it.need == Need::Postgres) {
+    if lacks(&lacking, &TO_START_POSTGRES) {
         words.push("--german");
     }
     words.extend(packages);
@@ -110,7 +100,10 @@ fn install_missing(plan: &Plan) -> Result<(Vec<Requirement>, &'static str)> {
     if !status.success() {
         println!("xtask: the installation has failed ({status})");
     }
-    Ok((missing(plan), "apt-get has not installed it, see above"))
+    Ok((
+        Need::missing(plan),
+        "apt-get has not installed it, see above",
+    ))
 }
 
 /// How to become root: the words before a command. None without apt-get, which is what root is needed for.
@@ -120,13 +113,14 @@ fn root() -> Option<Vec<&'static str>> {
         return Some(Vec::new());
     }
     programs::find("sudo")?;
-    let works = run::output(Command::new("sudo").args(["-n", "true"])).is_ok();
-    works.then(|| vec!["sudo", "-n"])
+    succeeds("sudo -n true").then(|| vec!["sudo", "-n"])
 }
 
-fn remedies(missing: &[Requirement], reason: &str) -> String {
-    let lines = missing.iter().map(|it| format!("  - {}\n", it.description));
-    let elsewhere = if lacks(missing, &Need::Build) {
+fn remedies(missing: &[Need], reason: &str) -> String {
+    let lines = missing
+        .iter()
+        .map(|it| format!("  - {}\n", it.description()));
+    let elsewhere = if lacks(missing, &TO_BUILD) {
         "  - elsewhere: the same libraries from that system's packages, to compile with".to_owned()
     } else {
         format!(
@@ -145,144 +139,130 @@ fn remedies(missing: &[Requirement], reason: &str) -> String {
     )
 }
 
-fn lacks(missing: &[Requirement], need: &Need) -> bool {
-    missing.iter().any(|it| it.need == *need)
+fn lacks(missing: &[Need], needs: &[Need]) -> bool {
+    missing.iter().any(|it| needs.contains(it))
 }
 
-struct Requirement {
-    need: Need,
-    description: &'static str,
-    packages: &'static str,
-}
-
-#[derive(PartialEq, Eq)]
+/// What is on a machine, or can be installed.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Need {
-    /// To build the tests, so that no server elsewhere makes up for it.
-    Build,
+    PostgresLibrary,
+    MysqlLibrary,
+    Locales,
     Postgres,
-    Mysql,
+    German,
+    Pgbouncer,
     Patroni,
-    /// Some tests, and nothing else could stand in for it. This is how to get it.
-    SomeTests(&'static str),
-    /// To set clocks. Without it none is set.
-    Clocks,
+    Mysql,
+    Faketime,
+    Browser,
 }
 
-/// What pkg-config calls MySQL's and MariaDB's client libraries.
-const MYSQL_LIBRARIES: [&str; 3] = ["mysqlclient", "libmariadb", "mariadb"];
+/// To build the tests, so that no server elsewhere makes up for it.
+const TO_BUILD: [Need; 2] = [Need::PostgresLibrary, Need::MysqlLibrary];
+/// To start PostgreSQL.
+const TO_START_POSTGRES: [Need; 3] = [Need::Locales, Need::Postgres, Need::German];
 
-/// What is missing for a run with these servers.
-fn missing(plan: &Plan) -> Vec<Requirement> {
-    let mut missing = Vec::new();
-    let mut require = |need, description, packages, met: bool| {
-        if !met {
-            missing.push(Requirement {
-                need,
-                description,
-                packages,
-            });
+/// What finds the client library: what it is called differs.
+const MYSQL_LIBRARY: &str = "pkg-config --exists mysqlclient || pkg-config --exists libmariadb || \
+    pkg-config --exists mariadb || mysql_config --libs";
+
+impl Need {
+    /// What is missing for a run with these servers.
+    fn missing(plan: &Plan) -> Vec<Self> {
+        let mut needs = TO_BUILD.to_vec();
+        match plan.postgres {
+            Some(Source::Private) => needs.extend(TO_START_POSTGRES),
+            Some(Source::Release(_)) => needs.push(Self::Locales),
+            _ => {}
         }
-    };
-    let has = |program| programs::find(program).is_some();
-    require(
-        Need::Build,
-        "PostgreSQL's client library (libpq)",
-        "libpq-dev",
-        is_known(&["libpq"], "pg_config --libdir"),
-    );
-    require(
-        Need::Build,
-        "MySQL's or MariaDB's client library (libmysqlclient or libmariadb), and pkg-config, which finds it",
-        "pkg-config libmariadb-dev",
-        is_known(&MYSQL_LIBRARIES, "mysql_config --libs"),
-    );
-    if matches!(plan.postgres, Some(Source::Private | Source::Release(_))) {
-        require(
-            Need::Postgres,
-            "what a German locale is made of (localedef, /usr/share/i18n)",
-            "locales",
-            postgres::can_create_locale(),
-        );
-    }
-    if plan.postgres == Some(Source::Private) {
-        let server = programs::postgres();
-        require(
-            Need::Postgres,
-            "a PostgreSQL server (initdb, postgres, psql)",
-            "postgresql",
-            server.is_ok(),
-        );
-        require(
-            Need::Postgres,
-            "PostgreSQL's messages in German",
-            // Small container images install the server's package without its translations: see install.sh.
-            "",
-            // Unknown before there is a server, whose version they have to match.
-            server.map_or(true, |it| postgres::has_german_messages(&it)),
-        );
-    }
-    if plan.postgres.is_some() {
         // Tests of PostgreSQL go through it, wherever the server is.
-        require(
-            Need::SomeTests("Debian or Ubuntu, as root: apt-get install pgbouncer"),
-            "PgBouncer, a pooler (pgbouncer)",
-            "pgbouncer",
-            has("pgbouncer"),
-        );
+        needs.extend(plan.postgres.as_ref().map(|_| Self::Pgbouncer));
+        needs.extend(plan.patroni.then_some(Self::Patroni));
+        let mysql = plan.mysql.contains(&Source::Private);
+        needs.extend(mysql.then_some(Self::Mysql));
+        needs.extend(plan.faketime.then_some(Self::Faketime));
+        needs.extend(plan.browser.then_some(Self::Browser));
+        needs.retain(|it| !it.is_met());
+        needs
     }
-    if plan.patroni {
-        require(
-            Need::Patroni,
-            "Patroni, and etcd 3.4 or 3.5, which choose a primary (patroni, patronictl, etcd, python3-etcd)",
+
+    fn is_met(self) -> bool {
+        let has = |program| programs::find(program).is_some();
+        match self {
+            Self::PostgresLibrary => succeeds("pkg-config --exists libpq || pg_config --libdir"),
+            Self::MysqlLibrary => succeeds(MYSQL_LIBRARY),
+            Self::Locales => postgres::can_create_locale(),
+            Self::Postgres => programs::postgres().is_ok(),
+            // Unknown before there is a server, whose version they have to match.
+            Self::German => programs::postgres().map_or(true, |it| postgres::has_german(&it)),
+            Self::Pgbouncer => has("pgbouncer"),
+            Self::Patroni => has("patroni") && has("patronictl") && has("etcd"),
+            Self::Mysql => programs::mysql().is_ok(),
+            Self::Faketime => programs::faketime().is_some(),
+            Self::Browser => programs::has_browser(),
+        }
+    }
+
+    fn description(self) -> &'static str {
+        match self {
+            Self::PostgresLibrary => "PostgreSQL's client library (libpq)",
+            Self::MysqlLibrary => {
+                "MySQL's or MariaDB's client library (libmysqlclient or libmariadb), and pkg-config, which finds it"
+            }
+            Self::Locales => "what a German locale is made of (localedef, /usr/share/i18n)",
+            Self::Postgres => "a PostgreSQL server (initdb, postgres, psql)",
+            Self::German => "PostgreSQL's messages in German",
+            Self::Pgbouncer => "PgBouncer, a pooler (pgbouncer)",
+            Self::Patroni => {
+                "Patroni, and etcd 3.4 or 3.5, which choose a primary (patroni, patronictl, etcd, python3-etcd)"
+            }
+            Self::Mysql => "a MariaDB or MySQL server (mariadbd and mariadb-install-db, or mysqld)",
+            Self::Faketime => "a library that sets a program's clock (libfaketime)",
+            Self::Browser => "Chromium and its WebDriver (chromium, chromedriver)",
+        }
+    }
+
+    /// The Debian packages that it is in.
+    fn packages(self) -> &'static str {
+        match self {
+            Self::PostgresLibrary => "libpq-dev",
+            Self::MysqlLibrary => "pkg-config libmariadb-dev",
+            Self::Locales => "locales",
+            Self::Postgres => "postgresql",
+            // Small container images install the server's package without its translations: see install.sh.
+            Self::German => "",
+            Self::Pgbouncer => "pgbouncer",
             // With the client of etcd's API that is used: see patroni.rs.
-            "patroni python3-etcd etcd-server",
-            has("patroni") && has("patronictl") && has("etcd"),
-        );
-    }
-    if plan.mysql.contains(&Source::Private) {
-        require(
-            Need::Mysql,
-            "a MariaDB or MySQL server (mariadbd and mariadb-install-db, or mysqld)",
+            Self::Patroni => "patroni python3-etcd etcd-server",
             // Without `-core` it would make and start the machine's own server.
-            "mariadb-server-core mariadb-client-core",
-            programs::mysql().is_ok(),
-        );
+            Self::Mysql => "mariadb-server-core mariadb-client-core",
+            Self::Faketime => "libfaketime",
+            Self::Browser => "chromium chromium-driver",
+        }
     }
-    if plan.faketime {
-        require(
-            Need::Clocks,
-            "a library that sets a program's clock (libfaketime)",
-            "libfaketime",
-            programs::faketime().is_some(),
-        );
-    }
-    if plan.browser {
-        require(
-            Need::SomeTests(
+
+    /// How to get what only some tests need, if nothing else could stand in for it.
+    fn remedy(self) -> Option<&'static str> {
+        match self {
+            Self::Pgbouncer => Some("Debian or Ubuntu, as root: apt-get install pgbouncer"),
+            Self::Browser => Some(
                 "Debian, as root: apt-get install chromium chromium-driver; Ubuntu: snap install chromium; elsewhere set \
                  CHROMIUM and CHROMEDRIVER to the paths of both",
             ),
-            "Chromium and its WebDriver (chromium, chromedriver)",
-            "chromium chromium-driver",
-            programs::has_browser(),
-        );
+            _ => None,
+        }
     }
-    missing
 }
 
-/// Whether pkg-config knows one of these libraries, or this command knows it.
-fn is_known(libraries: &[&str], command: &str) -> bool {
-    let succeeds = |command: &str| {
-        let mut env = Command::new("env");
-        run::output(env.args(words(command))).is_ok()
-    };
-    let known = |name: &&str| succeeds(&format!("pkg-config --exists {name}"));
-    libraries.iter().any(known) || succeeds(command)
+fn succeeds(script: &str) -> bool {
+    let mut shell = Command::new("sh");
+    run::output(shell.args(["-c", script])).is_ok()
 }
 
 /// The Debian packages that these are in.
-fn packages(missing: &[Requirement]) -> Vec<&'static str> {
-    let mut packages: Vec<_> = missing.iter().flat_map(|it| words(it.packages)).collect();
+fn packages(missing: &[Need]) -> Vec<&'static str> {
+    let mut packages: Vec<_> = missing.iter().flat_map(|it| words(it.packages())).collect();
     let system = fs::read_to_string("/etc/os-release").unwrap_or_default();
     if system.lines().any(|line| line == "ID=ubuntu") {
         // Ubuntu's packages of that name install a snap, which containers can't run.

@@ -71,7 +71,7 @@ pub(crate) fn test(arguments: &ServerArguments, test_arguments: &[String]) -> Re
     let plan = setup::prepare(Plan::requested(arguments))?;
     let diesel_cli = cargo::diesel_cli()?;
     let all = arguments.only.is_empty();
-    let mut build = cargo(["test", "--no-run"]);
+    let mut build = cargo("test --no-run");
     build.args(ALL);
     if !all {
         build.args(INTEGRATION.iter().flat_map(|name| ["--test", name]));
@@ -134,7 +134,7 @@ pub(crate) fn test(arguments: &ServerArguments, test_arguments: &[String]) -> Re
         steps.push(Step { name, command });
     }
     if all {
-        let mut command = command(cargo(["test", "--doc", "--no-fail-fast"]), 0);
+        let mut command = command(cargo("test --doc --no-fail-fast"), 0);
         command.args(ALL).arg("--").args(test_arguments);
         let name = "documentation".to_owned();
         steps.push(Step { name, command });
@@ -172,10 +172,8 @@ fn run_steps(steps: impl Iterator<Item = Step>) -> Result<(u8, Vec<String>)> {
         let start = Instant::now();
         let (status, failed) = run::run_tests(&name, &mut command)?;
         let result = if status.success() { "passed" } else { "FAILED" };
-        report.push(format!(
-            "{result}: {name} ({} s)",
-            start.elapsed().as_secs()
-        ));
+        let seconds = start.elapsed().as_secs();
+        report.push(format!("{result}: {name} ({seconds} s)"));
         if !status.success() {
             // Tests of the runner itself print names of failed tests too.
             report.extend(failed);

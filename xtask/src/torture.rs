@@ -1,14 +1,15 @@
 //! `cargo xtask torture`: private servers, and the program `torture` with them.
 
+use std::ffi::OsStr;
 use std::process::Command;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 
 use crate::cargo::{ALL, cargo, target};
-use crate::private::{RunDir, ServerRole, write_clock};
+use crate::private::{RunDir, ServerRole};
 use crate::release::{self, MYSQL_9, Release};
-use crate::run::words;
 use crate::servers::{self, Engine, MYSQL_URL, Plan, Source};
 use crate::{nodes, patroni, programs, run, setup};
 
@@ -40,11 +41,11 @@ pub(crate) struct TortureArguments {
     #[arg(long, conflicts_with = "backend")]
     cluster: Option<Cluster>,
     /// Galera of this version in place of the machine's.
-    #[arg(long, requires = "cluster", value_parser = release::parser())]
+    #[arg(long, requires = "cluster", value_parser = release::parser("mariadb"))]
     server: Option<&'static Release>,
-    /// For how long faults happen.
-    #[arg(long, default_value_t = 60)]
-    seconds: u64,
+    /// For how long faults happen; 60 when it is not given.
+    #[arg(long)]
+    seconds: Option<u64>,
     /// What decides about faults and tasks; drawn and printed when it is not given.
     #[arg(long)]
     seed: Option<u64>,
@@ -73,7 +74,7 @@ pub(crate) fn torture(arguments: &TortureArguments) -> Result<u8> {
         println!("xtask: no libfaketime, so no clock is set");
     }
     // An example has cargo choose the features as it does for tests, with those of the dev-dependencies.
-    let mut build = cargo(words("build --bin torture --example object_lock"));
+    let mut build = cargo("build --bin torture --example object_lock");
     let release = arguments.release.then_some("--release");
     let status = run::run(build.args(ALL).args(release))?;
     if !status.success() {
@@ -84,28 +85,23 @@ pub(crate) fn torture(arguments: &TortureArguments) -> Result<u8> {
     let profile = release.map_or("debug", |_| "release");
     let mut command = Command::new(target()?.join(profile).join("torture"));
     command.arg("run");
-    for (name, value) in [
-        ("--seconds", Some(arguments.seconds.to_string())),
-        ("--seed", arguments.seed.map(|seed| seed.to_string())),
-        ("--faults", arguments.faults.clone()),
-        ("--sabotage", arguments.sabotage.clone()),
-    ] {
-        if let Some(value) = value {
-            command.args([name, &value]);
-        }
-    }
+    let text = |number: Option<u64>| number.map(|it| it.to_string());
+    add(&mut command, "--seconds", text(arguments.seconds));
+    add(&mut command, "--seed", text(arguments.seed));
+    add(&mut command, "--faults", arguments.faults.as_ref());
+    add(&mut command, "--sabotage", arguments.sabotage.as_ref());
     command.args(arguments.json.then_some("--json"));
     // Durable: a server that is killed must have kept what it had confirmed.
-    let run_dir = &RunDir::create(true)?;
-    let role = ServerRole::Killed {
-        faketime: faketime.as_deref(),
-    };
+    let mut run_dir = RunDir::create(true)?;
+    run_dir.faketime = faketime;
+    let run_dir = &run_dir;
+    let role = ServerRole::Killed;
     let servers = match arguments.cluster {
         Some(Cluster::Galera) => nodes::galera(run_dir, plan.mysql[0].mysql_server()?, role)?,
         Some(Cluster::GroupReplication) => nodes::group_replication(run_dir, role)?,
         Some(Cluster::Patroni) => {
             let (nodes, switch_over) = patroni::start(run_dir)?;
-            command.arg("--switch-over").arg(switch_over);
+            add(&mut command, "--switch-over", Some(switch_over));
             nodes
         }
         None => {
@@ -116,30 +112,28 @@ pub(crate) fn torture(arguments: &TortureArguments) -> Result<u8> {
             opened.collect::<Result<_>>()?
         }
     };
-    if let Some(cluster) = arguments.cluster.and_then(|it| it.to_possible_value()) {
-        command.args(["--cluster", cluster.get_name()]);
-    }
+    let cluster = arguments.cluster.and_then(|it| it.to_possible_value());
+    let cluster = cluster.as_ref().map(PossibleValue::get_name);
+    add(&mut command, "--cluster", cluster);
     for server in &servers {
-        command.args(["--url", &server.url]);
-        for (option, path) in [
-            ("--kill-server", &server.kill),
-            ("--kill-network", &server.kill_network),
-            ("--clock", &server.clock),
-        ] {
-            if let Some(path) = path {
-                command.arg(option).arg(path);
-            }
-        }
+        add(&mut command, "--url", Some(&server.url));
+        add(&mut command, "--kill-server", server.kill.as_ref());
+        add(&mut command, "--kill-network", server.kill_network.as_ref());
+        add(&mut command, "--clock", server.clock.as_ref());
     }
     // SQLite's clock is that of the workers.
-    if let (true, Some(library)) = (servers.is_empty(), &faketime) {
-        let clock = run_dir.path("clock");
-        write_clock(&clock)?;
-        command.arg("--clock").arg(clock);
-        command.arg("--faketime").arg(library);
+    if let (true, Some(library)) = (servers.is_empty(), &run_dir.faketime) {
+        add(&mut command, "--clock", Some(run_dir.write_clock("clock")?));
+        add(&mut command, "--faketime", Some(library));
     }
     command.args(&arguments.more);
     Ok(run::code(run::run(&mut command)?))
+}
+
+fn add(command: &mut Command, option: &str, value: Option<impl AsRef<OsStr>>) {
+    if let Some(value) = value {
+        command.arg(option).arg(value);
+    }
 }
 
 /// The servers, and what else is to be installed.
@@ -148,30 +142,29 @@ fn plan(arguments: &TortureArguments) -> Result<Plan> {
         arguments.server.is_none() || arguments.cluster == Some(Cluster::Galera),
         "--server is for --cluster galera"
     );
-    let (mut postgres, mut mysql) = (None, None);
-    match (arguments.cluster, arguments.backend) {
-        (Some(Cluster::Galera), _) => mysql = Some(Source::for_mariadb(arguments.server)?),
-        (Some(Cluster::GroupReplication), _) => mysql = Some(Source::Release(&MYSQL_9)),
-        (Some(Cluster::Patroni), _) | (None, Some(Backend::Postgres)) => {
-            postgres = Some(Source::Private);
-        }
-        (None, Some(Backend::Mariadb)) => mysql = Some(Source::Private),
-        (None, Some(Backend::Mysql)) => mysql = Some(mysql_source()?),
-        (None, Some(Backend::Sqlite) | None) => {}
-    }
+    let (cluster, backend) = (arguments.cluster, arguments.backend);
+    let patroni = cluster == Some(Cluster::Patroni);
+    let postgres = patroni || backend == Some(Backend::Postgres);
+    let mysql = match (cluster, backend) {
+        (Some(Cluster::Galera), _) => vec![Source::private(arguments.server)],
+        (Some(Cluster::GroupReplication), _) => vec![Source::Release(&MYSQL_9)],
+        (_, Some(Backend::Mariadb)) => vec![Source::Private],
+        (_, Some(Backend::Mysql)) => vec![mysql_source()?],
+        _ => Vec::new(),
+    };
     Ok(Plan {
         // PostgreSQL's clock is set in another way: see `clock.rs` of the program.
-        faketime: postgres.is_none(),
-        postgres,
-        mysql: mysql.into_iter().collect(),
-        patroni: arguments.cluster == Some(Cluster::Patroni),
+        faketime: !postgres,
+        postgres: postgres.then_some(Source::Private),
+        mysql,
+        patroni,
         ..Plan::default()
     })
 }
 
 /// A MySQL that is not MariaDB. Debian has none.
 fn mysql_source() -> Result<Source> {
-    if programs::oracle_mysql().is_some() {
+    if programs::mysql_server(false).is_some() {
         return Ok(Source::PrivateMysql);
     }
     if servers::url_of(MYSQL_URL).is_some() {
@@ -180,11 +173,10 @@ fn mysql_source() -> Result<Source> {
         );
         return Ok(Source::Url(MYSQL_URL));
     }
-    if !MYSQL_9.is_available() {
-        bail!(
-            "there is no MySQL (a program `mysqld` in the PATH that is not MariaDB's, or Debian's packages), and \
-             {MYSQL_URL} names none"
-        );
-    }
+    ensure!(
+        MYSQL_9.is_available(),
+        "there is no MySQL (a program `mysqld` in the PATH that is not MariaDB's, or Debian's packages), and \
+         {MYSQL_URL} names none"
+    );
     Ok(Source::Release(&MYSQL_9))
 }

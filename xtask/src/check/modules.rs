@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
@@ -39,7 +39,7 @@ const LISTS: [&str; 2] = ["lib", "prelude"];
 
 pub(super) fn problems() -> Result<Vec<String>> {
     let source = root().join("src");
-    let files = find(&source);
+    let files = find(source.clone());
     let library = code(&fs::read_to_string(source.join("lib.rs"))?);
     let exported = exported(&library);
     let floors = BTreeMap::from(FLOORS);
@@ -69,33 +69,24 @@ pub(super) fn problems() -> Result<Vec<String>> {
             let Some(other_floor) = floors.get(other).filter(|_| other != room) else {
                 continue;
             };
-            below
-                .entry((floor, room.to_owned()))
-                .or_default()
-                .insert(other.to_owned());
+            let rooms = below.entry((floor, room.to_owned())).or_default();
+            rooms.insert(other.to_owned());
             if other_floor >= floor {
                 let file = file.display();
                 problems.insert(format!("{file} imports from {other}, which is not below"));
             }
         }
     }
-    for ((floor, room), rooms) in below.iter().rev() {
-        let rooms = rooms.iter().map(String::as_str).collect::<Vec<_>>();
-        let rooms = rooms.join(" ");
+    for ((floor, room), rooms) in below.into_iter().rev() {
+        let rooms = Vec::from_iter(rooms).join(" ");
         println!("xtask: floor {floor}: {room} imports from {rooms}");
     }
     sizes.sort_unstable();
     let median = sizes[sizes.len() / 2];
     println!("xtask: lines of a file, median: {median}");
+    let lines = sizes.iter().sum();
     let longest = sizes.last().copied().unwrap_or_default();
-    let counted = [
-        files.len(),
-        sizes.iter().sum(),
-        longest,
-        comments,
-        traits,
-        macros,
-    ];
+    let counted = [files.len(), lines, longest, comments, traits, macros];
     for ((what, limit), counted) in LIMITS.into_iter().zip(counted) {
         println!("xtask: {what}: {counted}, at most {limit}");
         if counted > limit {
@@ -105,18 +96,17 @@ pub(super) fn problems() -> Result<Vec<String>> {
     Ok(problems.into_iter().collect())
 }
 
-/// The files of the library, without those that only test.
-fn find(directory: &Path) -> Vec<PathBuf> {
-    let tests = |path: &PathBuf| {
-        let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        name == "tests" || name.ends_with("_tests")
-    };
-    let (directories, mut files): (Vec<_>, Vec<_>) = entries(directory)
-        .filter(|path| !tests(path))
-        .partition(|path| path.is_dir());
-    files.retain(|file| file.extension().is_some_and(|it| it == "rs"));
-    files.extend(directories.iter().flat_map(|it| find(it)));
-    files
+/// The files of the library at or below a path, without those that only test.
+fn find(path: PathBuf) -> Vec<PathBuf> {
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    if name == "tests" || name.ends_with("_tests") {
+        return Vec::new();
+    }
+    if path.is_dir() {
+        return entries(path).flat_map(find).collect();
+    }
+    let is_source = path.extension().is_some_and(|it| it == "rs");
+    is_source.then_some(path).into_iter().collect()
 }
 
 /// The text without comments, and without the tests at its end.
@@ -139,10 +129,8 @@ pub(super) fn count_words<'a>(lines: impl Iterator<Item = &'a str>) -> usize {
         if line.starts_with("```") {
             in_code = !in_code;
         } else if !in_code {
-            let words = line.split_whitespace();
-            count += words
-                .filter(|word| word.contains(char::is_alphanumeric))
-                .count();
+            let is_word = |word: &&str| word.contains(char::is_alphanumeric);
+            count += line.split_whitespace().filter(is_word).count();
         }
     }
     count
