@@ -7,7 +7,6 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::programs;
 use crate::run::{self, words};
 
 /// The package that all this is about.
@@ -96,25 +95,18 @@ pub(crate) const DIESEL_CLI: &str = "DIESEL_CLI";
 /// The versions whose output is that of the Diesel that is used here.
 const DIESEL_VERSION: &str = "2.3";
 
-/// The path of the `diesel` command, if the machine has it already.
+/// The path of the `diesel` command, if it was installed.
 pub(crate) fn installed_diesel_cli() -> Result<Option<PathBuf>> {
-    let own = env::var_os(DIESEL_CLI).map(PathBuf::from);
-    let installed = target()?.join("tools/bin/diesel");
-    let machines = own.into_iter().chain(programs::find("diesel"));
-    let mut candidates = machines.chain([installed]);
-    // `diesel`, ` Version: 2.3.14`, ..; or `diesel 2.3.0`
-    Ok(candidates.find(|program| {
-        let printed = run::output(Command::new(program).arg("--version")).unwrap_or_default();
-        words(&printed).any(|word| word.starts_with(&format!("{DIESEL_VERSION}.")))
-    }))
+    let path = target()?.join("tools/bin/diesel");
+    Ok(path.exists().then_some(path))
 }
 
 /// Its path, after installing it if need be.
 pub(crate) fn diesel_cli() -> Result<PathBuf> {
+    let root = target()?.join("tools");
     if let Some(path) = installed_diesel_cli()? {
         return Ok(path);
     }
-    let root = target()?.join("tools");
     println!(
         "xtask: installing diesel_cli {DIESEL_VERSION} in {}, which takes some minutes, but only once",
         root.display()

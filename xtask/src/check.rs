@@ -57,7 +57,10 @@ pub(crate) fn check() -> Result<u8> {
         ("package", &|| compile_package(&package)),
         ("oldest supported Rust", &|| oldest_rust(&package)),
         ("licences and sources (cargo deny)", &|| {
-            with_tool("cargo-deny", &mut deny("licenses bans sources"))
+            with_tool(
+                "cargo-deny",
+                "deny --all-features check licenses bans sources",
+            )
         }),
         ("known vulnerabilities (cargo deny)", &vulnerabilities),
         ("compatible API (cargo semver-checks)", &semver),
@@ -254,31 +257,26 @@ fn semver() -> Result<Outcome> {
         let reason = "there is no release (a tag v*) to compare with";
         return Ok(Skipped(reason.to_owned()));
     };
-    let options = format!("--package {PACKAGE} --baseline-rev {release}");
-    let mut check = cargo(&format!("semver-checks {options}"));
-    with_tool("cargo-semver-checks", &mut check)
-}
-
-fn deny(checks: &str) -> Command {
-    cargo(&format!("deny --all-features check {checks}"))
+    let check = format!("semver-checks --package {PACKAGE} --baseline-rev {release}");
+    with_tool("cargo-semver-checks", &check)
 }
 
 /// The list of vulnerabilities comes from the network, unlike anything else here.
 fn vulnerabilities() -> Result<Outcome> {
-    let mut deny = deny("advisories");
+    const CHECK: &str = "deny --all-features check advisories";
     if programs::find("cargo-deny").is_some()
-        && run::errors(&mut deny)?.contains("failed to fetch advisory database")
+        && run::errors(&mut cargo(CHECK))?.contains("failed to fetch advisory database")
     {
         return Ok(Skipped("their list cannot be fetched".to_owned()));
     }
-    with_tool("cargo-deny", &mut deny)
+    with_tool("cargo-deny", CHECK)
 }
 
-fn with_tool(program: &str, command: &mut Command) -> Result<Outcome> {
+fn with_tool(program: &str, arguments: &str) -> Result<Outcome> {
     if programs::find(program).is_none() {
         return Ok(Skipped(format!(
             "{program} is not installed (cargo install --locked {program})"
         )));
     }
-    succeeds(command)
+    succeeds(&mut cargo(arguments))
 }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio, exit};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +20,9 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
+
+use crate::private::KILL;
+use crate::run;
 
 /// How long servers may take to start, those in containers with their data, and to end before they are killed.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -55,11 +58,8 @@ pub(crate) fn start() -> Result<()> {
         servers: Vec::new(),
     });
     // A shell starts background commands with SIGINT and SIGQUIT ignored. What this process handles is as usual again in the
-    // programs that it starts, and SIGQUIT has to be: it stops PostgreSQL.
+    // programs that it starts, and SIGQUIT has to be: it stops PostgreSQL. SIGHUP just ends this process, unless `nohup` has started it.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGQUIT])?;
-    if !hangup_ignored() {
-        signals.add_signal(SIGHUP)?;
-    }
     thread::spawn(move || {
         for number in signals.forever() {
             if number != SIGINT || !FOREGROUND.load(Ordering::SeqCst) {
@@ -70,15 +70,6 @@ pub(crate) fn start() -> Result<()> {
         }
     });
     Ok(())
-}
-
-/// Whether this process was started by `nohup`, and is to continue without a terminal.
-fn hangup_ignored() -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    // The mask's first bit is signal 1, which is SIGHUP.
-    ignored.is_some_and(|mask| mask & 1 == 1)
 }
 
 /// Stops and removes everything. Afterwards nothing can be started any more.
@@ -153,8 +144,8 @@ pub(crate) fn ended(process: u32) {
     FOREGROUND.store(false, Ordering::SeqCst);
 }
 
-/// What is there until this process ends: `container` and a name, `directory` and a path, or `program` and a path. The program
-/// ends what it still finds, see `private::write_kill_program`.
+/// What is there until this process ends: `container` and a name, or `directory` and a path. What still works in the directory
+/// is ended.
 pub(crate) fn register(kind: &str, name: impl Display) {
     with(|it| it.tell(&format!("{kind} {name}")));
 }
@@ -200,7 +191,7 @@ pub(crate) fn serve() -> ExitCode {
         let _ = signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)));
     }
     let mut targets = BTreeMap::new();
-    let (mut containers, mut programs, mut directories) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut containers, mut directories) = (Vec::new(), Vec::new());
     for line in io::stdin().lines().map_while(io::Result::ok) {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
@@ -214,13 +205,11 @@ pub(crate) fn serve() -> ExitCode {
                 targets.retain(|target: &i32, _| target.abs() != pid);
             }
             ["container", name] => containers.push(name.to_owned()),
-            ["program", path] => programs.push(path.to_owned()),
             ["directory", path] => directories.push(path.to_owned()),
             _ => eprintln!("xtask: the clean-up process does not understand '{line}'"),
         }
     }
     stop(&targets, &containers);
-    end_what_is_left(&programs);
     for directory in directories {
         if let Err(error) = remove(&directory) {
             eprintln!("xtask: cannot remove {directory}: {error}");
@@ -236,8 +225,8 @@ fn stop(targets: &BTreeMap<i32, Signal>, containers: &[String]) {
         send(target, Some(*signal));
     }
     for container in containers {
-        let mut docker = Command::new("docker");
-        docker.args(["rm", "--force", container]);
+        let mut docker = run::command("docker rm --force");
+        docker.arg(container);
         let _ = docker.stdout(Stdio::null()).stderr(Stdio::null()).status();
     }
     let start = Instant::now();
@@ -249,30 +238,22 @@ fn stop(targets: &BTreeMap<i32, Signal>, containers: &[String]) {
     }
 }
 
-/// Ends what is in no group that was stopped.
-fn end_what_is_left(programs: &[String]) {
-    let start = Instant::now();
-    for program in programs {
-        // It fails when there is nothing left.
-        let send = |signal: &str| Command::new(program).arg(signal).status();
-        while send("quit").is_ok_and(|status| status.success()) {
-            sleep(POLL_INTERVAL);
-            if start.elapsed() > STOP_TIMEOUT {
-                let _ = send("kill");
-                break;
-            }
-        }
-    }
-}
-
-/// Removes a directory; a process that has just been killed may still be writing its last file there.
+/// Removes a directory, after ending what works there and is in no group that was stopped, such as the servers of Patroni.
 fn remove(directory: &str) -> io::Result<()> {
     let start = Instant::now();
-    loop {
-        match fs::remove_dir_all(directory) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(_) if start.elapsed() < Duration::from_secs(2) => sleep(POLL_INTERVAL),
-            result => return result,
+    let mut signal = "quit";
+    while is_sent(signal, directory) {
+        sleep(POLL_INTERVAL);
+        if start.elapsed() > STOP_TIMEOUT {
+            signal = "kill";
         }
     }
+    fs::remove_dir_all(directory)
+}
+
+/// Fails if there is nothing left.
+fn is_sent(signal: &str, directory: &str) -> bool {
+    let mut kill = run::command("sh -c");
+    let status = kill.args([KILL, "kill", directory, signal]).status();
+    status.is_ok_and(|status| status.success())
 }

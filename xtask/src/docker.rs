@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use crate::private::{PrivateServer, RunDir, ServerRole, free_ports};
 use crate::run::command;
 use crate::servers::{Engine, Server};
-use crate::{cleanup, mysql, postgres, programs, run};
+use crate::{cleanup, mysql, postgres, run};
 
 /// The image that stands in for the machine's PostgreSQL.
 pub(crate) const POSTGRES: &str = "postgres:17";
@@ -22,13 +22,12 @@ const POSTGRES_SCRIPT: &str = "localedef -i de_DE -c -f UTF-8 -A /usr/share/loca
     exec docker-entrypoint.sh postgres \"$@\"";
 
 pub(crate) fn is_available() -> bool {
-    programs::find("docker").is_some() && run::output(&mut command("docker info")).is_ok()
+    run::succeeds("docker info")
 }
 
 pub(crate) fn start(engine: Engine, image: &str, run_dir: &RunDir) -> Result<Server> {
     println!("xtask: starting a container of {image}");
-    let is_present = run::output(&mut command(&format!("docker image inspect {image}"))).is_ok();
-    if !is_present {
+    if !run::succeeds(&format!("docker image inspect {image}")) {
         run::succeed(&mut command(&format!("docker pull {image}")))?;
     }
     let [port] = free_ports()?;
@@ -44,12 +43,12 @@ pub(crate) fn start(engine: Engine, image: &str, run_dir: &RunDir) -> Result<Ser
         run.arg(format!("127.0.0.1:{port}:3306")).arg(image);
         run.args(mysql::settings(run_dir.durable));
         let url = format!("mysql://root@127.0.0.1:{port}/mysql");
-        return server.start(&mut run, stop, &[], &url, || mysql::title(&url));
+        return server.start(&mut run, stop, &url, || mysql::title(port));
     }
     run.arg(format!("127.0.0.1:{port}:5432")).arg(image);
     run.args(["bash", "-c", POSTGRES_SCRIPT, "bash"]);
     run.args(postgres::settings(run_dir.durable));
     let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
     // By TCP: while the image prepares its data, a server listens on the socket only.
-    postgres::start_server(&server, &mut run, stop, &[], &url, || command(&psql))
+    server.start(&mut run, stop, &url, || postgres::title(command(&psql)))
 }

@@ -1,21 +1,18 @@
 # Installs Debian packages, as root, without making or starting a server of the machine's own.
 #
-# Run by `cargo xtask` as: sh -c <this> install [--german] PACKAGE...
-# With --german, makes sure that PostgreSQL's German messages are there, which small container images leave out.
+# Run by `cargo xtask` as: sh -c <this> install PACKAGE...
 set -eu
 export DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1
 
 # Stopping halfway would leave the machine with half-installed packages.
 trap '' INT TERM HUP
 
-german=
-if [ "${1:-}" = --german ]; then german=yes; shift; fi
-
 policy=/usr/sbin/policy-rc.d
-clusters=/etc/postgresql-common/createcluster.conf
+clusters=/etc/postgresql-common/createcluster.d
 restore() {
     if [ "${own_policy:-}" = yes ]; then rm -f "$policy"; fi
-    if [ -e "$clusters.before-diesel-locks" ]; then mv "$clusters.before-diesel-locks" "$clusters"; fi
+    rm -f "$clusters/diesel-locks.conf"
+    rmdir -p --ignore-fail-on-non-empty "$clusters"
 }
 trap restore EXIT
 
@@ -34,15 +31,10 @@ fi
 # One unreachable source of several does not matter; if it does, the installation fails and says so.
 apt-get update -qq || true
 
-case " $* " in
-*' postgresql '*)
-    # The server's package would make and start a cluster.
-    get postgresql-common
-    cp -p "$clusters" "$clusters.before-diesel-locks"
-    pg_conftool "$clusters" set create_main_cluster false
-    ;;
-esac
-if [ $# -gt 0 ]; then get "$@"; fi
+# PostgreSQL's package would make and start a cluster.
+mkdir -p "$clusters"
+echo 'create_main_cluster = false' >"$clusters/diesel-locks.conf"
+get "$@"
 # The machine would start them with its next boot.
 for service in pgbouncer etcd patroni; do
     case " $* " in
@@ -50,24 +42,23 @@ for service in pgbouncer etcd patroni; do
     esac
 done
 
-if [ "$german" = yes ]; then
-    for server in /usr/lib/postgresql/*/bin/postgres; do
-        [ -e "$server" ] || continue
-        version=${server#/usr/lib/postgresql/}
-        version=${version%%/*}
-        file=de/LC_MESSAGES/postgres-$version.mo
-        if [ -e "/usr/share/locale/$file" ] || [ -e "/usr/share/locale-langpack/$file" ]; then continue; fi
-        if grep -qx ID=ubuntu /etc/os-release; then
-            get language-pack-de
-            continue
-        fi
-        # The package has the file, but dpkg was told to leave translations out. Only this file is added: installing
-        # the package again would restart the machine's own server.
-        work=$(mktemp -d)
-        chmod 755 "$work"
-        if (cd "$work" && apt-get download -qq -o APT::Sandbox::User=root "postgresql-$version"); then
-            dpkg-deb --fsys-tarfile "$work"/*.deb | tar -x -C / "./usr/share/locale/$file"
-        fi
-        rm -rf "$work"
-    done
-fi
+# Small container images leave out PostgreSQL's German messages.
+for server in /usr/lib/postgresql/*/bin/postgres; do
+    [ -e "$server" ] || continue
+    version=${server#/usr/lib/postgresql/}
+    version=${version%%/*}
+    file=de/LC_MESSAGES/postgres-$version.mo
+    if [ -e "/usr/share/locale/$file" ] || [ -e "/usr/share/locale-langpack/$file" ]; then continue; fi
+    if grep -qx ID=ubuntu /etc/os-release; then
+        get language-pack-de
+        continue
+    fi
+    # The package has the file, but dpkg was told to leave translations out. Only this file is added: installing
+    # the package again would restart the machine's own server.
+    work=$(mktemp -d)
+    chmod 755 "$work"
+    if (cd "$work" && apt-get download -qq -o APT::Sandbox::User=root "postgresql-$version"); then
+        dpkg-deb --fsys-tarfile "$work"/*.deb | tar -x -C / "./usr/share/locale/$file"
+    fi
+    rm -rf "$work"
+done

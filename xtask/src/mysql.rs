@@ -1,14 +1,13 @@
 //! Private servers of MariaDB and MySQL.
 
 use std::io::Read;
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
-use url::Url;
 
 use crate::private::{PrivateServer, RunDir, ServerRole, free_ports};
 use crate::programs::MysqlServer;
@@ -37,7 +36,7 @@ pub(crate) fn start(programs: &MysqlServer, run_dir: &RunDir, role: ServerRole) 
         _ if server.durable() => "",
         _ => NOT_DURABLE,
     };
-    programs.start(&server, &programs.server, port, options)
+    programs.start(&server, port, options)
 }
 
 impl MysqlServer {
@@ -64,19 +63,11 @@ impl MysqlServer {
         command.arg(format!("--datadir={}", data.display()));
     }
 
-    /// Starts the server with these data by `program`. The options come after those of every server.
-    pub(crate) fn start(
-        &self,
-        server: &PrivateServer,
-        program: &Path,
-        port: u16,
-        options: &str,
-    ) -> Result<Server> {
-        let PrivateServer { run_dir, name, .. } = server;
-        let files = run_dir.directory(FILES)?;
-        let pid_file = files.join(format!("{name}.pid"));
-        let mut command = server.command(program);
-        self.add_directories(&mut command, &run_dir.path(name));
+    /// Starts the server with its data. The options come after those of every server.
+    pub(crate) fn start(&self, server: &PrivateServer, port: u16, options: &str) -> Result<Server> {
+        let data = server.run_dir.path(&server.name);
+        let mut command = server.command(&self.server)?;
+        self.add_directories(&mut command, &data);
         command.args(words(SETTINGS));
         if !self.is_mariadb() {
             command.args(words(ONLY_MYSQL));
@@ -89,55 +80,30 @@ impl MysqlServer {
         command.args(connections.map(|most| format!("--max-connections={most}")));
         command.arg("--bind-address=127.0.0.1");
         command.arg(format!("--port={port}"));
-        command.arg(format!("--socket={}/{name}.socket", files.display()));
-        command.arg(format!("--pid-file={}", pid_file.display()));
+        command.arg(format!("--socket={}/socket", data.display()));
         let url = format!("mysql://root@127.0.0.1:{port}/mysql");
-        let title = || title(&url);
-        server.start(&mut command, Signal::SIGKILL, &[pid_file], &url, title)
+        server.start(&mut command, Signal::SIGKILL, &url, || title(port))
     }
 }
 
-/// The directory for what servers write beside their data.
-pub(crate) const FILES: &str = "mysql-files";
-
-/// Connects to the first address that answers in time.
-fn connect(addresses: &[SocketAddr]) -> Result<TcpStream> {
-    let mut failed = None;
-    for address in addresses {
-        match TcpStream::connect_timeout(address, ANSWER_TIMEOUT) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => failed = Some(error),
-        }
-    }
-    Err(failed.context("the host has no address")?.into())
-}
-
-/// The name and version of a MySQL or MariaDB server. The first packet on a new connection has them and needs no login.
-pub(crate) fn title(url: &str) -> Result<String> {
-    let addresses = Url::parse(url)?.socket_addrs(|| Some(3306))?;
-    let mut stream = connect(&addresses)?;
+/// The name and version of the server on this port. The first packet on a new connection has them and needs no login.
+pub(crate) fn title(port: u16) -> Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-    // Three bytes of length, one of sequence; then, in the first packet, one of protocol version, and the version in text.
-    let mut header = [0; 4];
-    stream.read_exact(&mut header)?;
-    header[3] = 0;
-    let mut packet = vec![0; usize::try_from(u32::from_le_bytes(header))?];
-    stream.read_exact(&mut packet)?;
-    match packet.split_first() {
-        Some((10, rest)) => {
-            // `5.5.5-10.11.19-MariaDB-0+deb12u1`, or `8.4.6-1`. The `5.5.5-` is there for the sake of old replicas.
-            let version = rest.split(|&byte| byte == 0).next().unwrap_or_default();
-            let version = String::from_utf8_lossy(version);
-            let number = version.trim_start_matches("5.5.5-").split('-').next();
-            let is_mariadb = version.contains("MariaDB");
-            let name = if is_mariadb { "MariaDB" } else { "MySQL" };
-            Ok(format!("{name} {}", number.unwrap_or_default()))
-        }
-        // The server refuses: an error's number, then its text.
-        Some((255, rest)) => {
-            let text = rest.get(2..).unwrap_or_default();
-            bail!("{}", String::from_utf8_lossy(text))
-        }
-        _ => bail!("it is not a MySQL server"),
-    }
+    let mut packet = [0; 100];
+    let length = stream.read(&mut packet)?;
+    let packet = &packet[..length];
+    // Three bytes of length, one of sequence; then that of the protocol version, unless the server refuses; then the version in text:
+    // `5.5.5-10.11.19-MariaDB-0+deb12u1`, or `8.4.6-1`. The `5.5.5-` is there for the sake of old replicas.
+    ensure!(
+        packet.get(4) == Some(&10),
+        "{}",
+        String::from_utf8_lossy(packet)
+    );
+    let version = packet[5..].split(|&byte| byte == 0).next();
+    let version = String::from_utf8_lossy(version.unwrap_or_default());
+    let number = version.trim_start_matches("5.5.5-").split('-').next();
+    let is_mariadb = version.contains("MariaDB");
+    let name = if is_mariadb { "MariaDB" } else { "MySQL" };
+    Ok(format!("{name} {}", number.unwrap_or_default()))
 }

@@ -1,7 +1,6 @@
 //! Clusters of private servers: three nodes of Galera, three members of MySQL's Group Replication, a source and its replica.
 
 use std::fs;
-use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 
@@ -70,50 +69,27 @@ impl<'a> Cluster<'a> {
         members.join(",")
     }
 
-    /// Starts a node with these options; with `first` too when it is started for the first time, and with `recover`, a command
-    /// that prints options, when it is started again.
+    /// Starts a node with these options; with `first` too when it is started for the first time, and with what `recover` prints
+    /// when it is started again.
     fn start(
         &self,
         role: ServerRole,
         node: &Node,
         options: &str,
-        first: &str,
-        recover: &str,
+        first: String,
+        recover: &'static str,
     ) -> Result<Server> {
-        let mut options = format!("--server-id={} {options}", node.number);
-        let program = if role.is_killed() {
-            self.restarting(node, first, recover)?
-        } else {
-            options = format!("{options} {first}");
-            self.programs.server.clone()
-        };
-        let server = PrivateServer::new(self.run_dir, role, &node.name);
-        let [port, ..] = node.ports;
-        self.programs.start(&server, &program, port, &options)
-    }
-
-    /// A program that starts the server, in another way when it was started before.
-    fn restarting(&self, node: &Node, first: &str, recover: &str) -> Result<PathBuf> {
-        let server = self.programs.server.display();
-        // Where the server may write, and not among its data, which another node may replace.
-        let files = self.run_dir.directory(mysql::FILES)?;
-        let marker = format!("{}/{}.started", files.display(), node.name);
-        let script = format!(
-            "#!/bin/sh\n\
-             server='{server}'\n\
-             if [ -e '{marker}' ]; then exec \"$server\" \"$@\" {recover}; fi\n\
-             touch '{marker}'\n\
-             exec \"$server\" \"$@\" {first}\n"
-        );
-        let name = format!("start-{}", node.name);
-        self.run_dir.write(&name, &script)
+        let mut server = PrivateServer::new(self.run_dir, role, &node.name);
+        server.first = first;
+        server.recover = recover;
+        let options = format!("--server-id={} {options}", node.number);
+        self.programs.start(&server, node.ports[0], &options)
     }
 }
 
 /// Where the data of a node end that was killed: from there on it has sent what it missed, and not all data.
-const RECOVER: &str = "\
-    $(LD_PRELOAD= \"$server\" \"$@\" --wsrep-recover 2>&1 \
-    | sed -n 's/.*Recovered position: /--wsrep-start-position=/p' | tail -n 1)";
+const RECOVER: &str = "LD_PRELOAD= \"$@\" --wsrep-recover 2>&1 \
+    | sed -n 's/.*Recovered position: /--wsrep-start-position=/p' | tail -n 1";
 
 /// Starts three nodes of Galera, which is a part of MariaDB.
 pub(crate) fn galera(
@@ -157,7 +133,7 @@ pub(crate) fn galera(
             mysql::NOT_DURABLE
         };
         let options = format!("{own} {all} {durability}");
-        cluster.start(role, node, &options, bootstrap, RECOVER)
+        cluster.start(role, node, &options, bootstrap.to_owned(), RECOVER)
     };
     // The first node writes its history, and ends in good order.
     let alone = &cluster.nodes[0];
@@ -211,7 +187,7 @@ pub(crate) fn group_replication(run_dir: &RunDir, role: ServerRole) -> Result<Ve
              --loose-group-replication-enforce-update-everywhere-checks=ON"
         };
         let options = format!("{own} {all} {role_options}");
-        cluster.start(role, node, &options, &first, "")
+        cluster.start(role, node, &options, first, "")
     };
     cluster.nodes.iter().map(start).collect()
 }
@@ -232,6 +208,6 @@ pub(crate) fn source_and_replica(
          --plugin-load-add=semisync_source.so --plugin-load-add=semisync_replica.so"
     };
     let options = format!("{log} {of_mysql}");
-    let start = |node| cluster.start(ServerRole::Regular, node, &options, "", "");
+    let start = |node| cluster.start(ServerRole::Regular, node, &options, String::new(), "");
     cluster.nodes.iter().map(start).collect()
 }

@@ -8,6 +8,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::private::{FEW_CONNECTIONS, PrivateServer, RunDir, ServerRole, free_ports};
+use crate::run::words;
 use crate::servers::Server;
 use crate::{postgres, programs};
 
@@ -18,13 +19,11 @@ struct Cluster<'a> {
     patroni: PathBuf,
     etcd: PathBuf,
     servers: PathBuf,
-    /// What the servers may change.
-    directory: PathBuf,
 }
 
 /// Where a node's server, its Patroni and etcd are reached, each followed by the proxy to it, which is stopped to cut the node off.
 /// The other nodes reach the server and Patroni by their proxies.
-type Addresses<'a> = [[&'a str; 2]; 3];
+type Addresses = [String; 6];
 
 /// Starts three nodes. Returns them, and a program that makes another one the primary.
 pub(crate) fn start(run_dir: &RunDir) -> Result<(Vec<Server>, PathBuf)> {
@@ -33,7 +32,6 @@ pub(crate) fn start(run_dir: &RunDir) -> Result<(Vec<Server>, PathBuf)> {
         patroni: programs::find("patroni").context("there is no Patroni")?,
         etcd: programs::find("etcd").context("there is no etcd")?,
         servers: programs::postgres()?,
-        directory: run_dir.directory("patroni")?,
     };
     let etcd = &cluster.start_etcd()?;
     let nodes = (1..=3).map(|number| cluster.start_node(number, etcd));
@@ -59,81 +57,53 @@ impl Cluster<'_> {
         let options = format!(
             "--enable-v2 --listen-client-urls http://{address} --advertise-client-urls http://{address} \
              --listen-peer-urls http://{peers} --initial-advertise-peer-urls http://{peers} \
-             --initial-cluster default=http://{peers} --data-dir {}",
-            self.directory.join("etcd").display()
+             --initial-cluster default=http://{peers} --data-dir data"
         );
         self.start_listener("etcd", &options, &address)?;
         Ok(address)
     }
 
-    /// Starts a proxy. Returns the file with its process's number.
-    fn start_proxy(&self, name: &str, [address, proxy]: [&str; 2]) -> Result<PathBuf> {
-        let options = format!(
-            "gateway start --endpoints {address} --listen-addr {proxy} --retry-delay 500ms"
-        );
-        self.start_listener(name, &options, proxy)
-    }
-
-    /// Starts etcd's program. Returns the file with its process's number.
-    fn start_listener(&self, name: &str, options: &str, address: &str) -> Result<PathBuf> {
-        let (program, pid_file) = self.write_start_program(name, &self.etcd, options)?;
+    /// Starts etcd's program.
+    fn start_listener(&self, name: &str, options: &str, address: &str) -> Result<Server> {
         let process = PrivateServer::new(self.run_dir, ServerRole::Regular, name);
-        let mut command = process.command(&program);
+        let mut command = process.command(&self.etcd)?;
         let connect = || Ok(TcpStream::connect(address).map(|_| String::new())?);
-        process.start(&mut command, Signal::SIGKILL, &[], address, connect)?;
-        Ok(pid_file)
-    }
-
-    /// A program that starts another, and the file in which it leaves its process's number.
-    fn write_start_program(
-        &self,
-        name: &str,
-        program: &Path,
-        options: &str,
-    ) -> Result<(PathBuf, PathBuf)> {
-        let pid_file = self.directory.join(format!("{name}.pid"));
-        let script = format!(
-            "#!/bin/sh\necho $$ >'{}'\nexec '{}' {options}\n",
-            pid_file.display(),
-            program.display()
-        );
-        let start = self.run_dir.write(&format!("start-{name}"), &script)?;
-        Ok((start, pid_file))
+        process.start(
+            command.args(words(options)),
+            Signal::SIGKILL,
+            address,
+            connect,
+        )
     }
 
     fn start_node(&self, number: usize, etcd: &str) -> Result<Server> {
         let name = &format!("node{number}");
-        let free: [String; 5] = free_addresses()?;
-        let free = free.each_ref().map(String::as_str);
-        let [server, server_proxy, patroni, patroni_proxy, etcd_proxy] = free;
-        let addresses: Addresses = [
-            [server, server_proxy],
-            [patroni, patroni_proxy],
-            [etcd, etcd_proxy],
-        ];
-        let proxies = ["server", "patroni", "etcd"].into_iter().zip(addresses);
-        let proxies = proxies.map(|(of, it)| self.start_proxy(&format!("{name}-{of}"), it));
-        let proxies = proxies.collect::<Result<Vec<_>>>()?;
+        let mut addresses: Addresses = free_addresses()?;
+        etcd.clone_into(&mut addresses[4]);
         let network = format!("{name}-network");
-        let kill_network = self.run_dir.write_kill_program(&network, &proxies)?;
+        self.run_dir.directory(&network)?;
+        let (pairs, _) = addresses.as_chunks();
+        for (of, [address, proxy]) in ["server", "patroni", "etcd"].iter().zip(pairs) {
+            let options = format!(
+                "gateway start --endpoints {address} --listen-addr {proxy} --retry-delay 500ms"
+            );
+            self.start_listener(&format!("{network}/{of}"), &options, proxy)?;
+        }
 
-        let data = self.directory.join(name);
-        let settings = self.settings(name, &data, addresses).to_string();
-        let settings = self.run_dir.write(&format!("{name}.json"), &settings)?;
-        let options = format!("'{}'", settings.display());
-        let (program, pid_file) = self.write_start_program(name, &self.patroni, &options)?;
         let process = PrivateServer::new(self.run_dir, ServerRole::Killed, name);
-        let mut command = process.command(&program);
-        let pid_files = [pid_file, data.join("postmaster.pid")];
-        let url = format!("postgres://postgres@{server}/postgres");
+        let directory = self.run_dir.directory(name)?;
+        let settings = self.settings(name, &directory, &addresses).to_string();
+        let settings = self.run_dir.write(&format!("{name}.json"), &settings)?;
+        let mut command = process.command(&self.patroni)?;
+        let url = format!("postgres://postgres@{}/postgres", addresses[0]);
         let title = || postgres::title(postgres::psql(self.servers.join("psql"), &url));
-        let mut node = process.start(&mut command, Signal::SIGKILL, &pid_files, &url, title)?;
-        node.kill_network = Some(kill_network);
+        let mut node = process.start(command.arg(settings), Signal::SIGKILL, &url, title)?;
+        node.kill_network = Some(self.run_dir.write_kill_program(&network)?);
         Ok(node)
     }
 
-    fn settings(&self, name: &str, data: &Path, addresses: Addresses) -> Value {
-        let [[server, server_proxy], [patroni, patroni_proxy], [_, etcd]] = addresses;
+    fn settings(&self, name: &str, directory: &Path, addresses: &Addresses) -> Value {
+        let [server, server_proxy, patroni, patroni_proxy, _, etcd] = addresses;
         json!({
             "scope": SCOPE,
             "name": name,
@@ -155,9 +125,9 @@ impl Cluster<'_> {
             "postgresql": {
                 "listen": server,
                 "connect_address": server_proxy,
-                "data_dir": data,
+                "data_dir": directory.join("data"),
                 "bin_dir": self.servers,
-                "pgpass": self.directory.join(format!("{name}.pgpass")),
+                "pgpass": directory.join("pgpass"),
                 "pg_hba": ["local all all trust", "host all all 127.0.0.1/32 trust", "host replication all 127.0.0.1/32 trust"],
                 "authentication": {
                     "superuser": { "username": "postgres" },
@@ -165,7 +135,7 @@ impl Cluster<'_> {
                     "rewind": { "username": "postgres" },
                 },
                 "parameters": {
-                    "unix_socket_directories": self.directory, "shared_buffers": "64MB", "wal_log_hints": true,
+                    "unix_socket_directories": directory, "shared_buffers": "64MB", "wal_log_hints": true,
                     // The kernel keeps what a killed process has written.
                     "fsync": false,
                 },

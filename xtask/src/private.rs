@@ -12,19 +12,27 @@ use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use nix::unistd::{User, geteuid};
 
-use crate::run::words;
 use crate::servers::Server;
 use crate::{cleanup, run};
 
 /// How many lines of a log are shown when its server has failed.
 const LOG_LINES: usize = 20;
 
-/// Where Linux has files in memory, and what servers need of it, with some to spare, in kB.
+/// Where Linux has files in memory.
 const MEMORY: &str = "/dev/shm";
-const ROOM: u64 = 6 << 20;
+/// Whether servers, and the programs that kill them, can be there: what they need, with some to spare, is in kB.
+/// Ubuntu's `AppArmor` lets its MySQL use no files there.
+const MEMORY_HAS_ROOM: &str = "\
+    room=6000000
+    ! [ -e /etc/apparmor.d/usr.sbin.mysqld ] && ! grep -q ' /dev/shm .*noexec' /proc/mounts &&
+    [ $(sed -n 's/^MemAvailable: *\\([0-9]*\\).*/\\1/p' /proc/meminfo) -gt $room ] &&
+    [ $(df -k --output=avail /dev/shm | tail -n 1) -gt $room ]";
 
-/// Restarts a server whenever it ends. The delay lets what is left of the last one go.
-const RESTART_LOOP: &str = "while :; do \"$@\"; sleep 0.2; done";
+/// Starts a server in the directory `$0` with the options `$1`.
+const ONCE: &str = r#"first=$1; shift 2; cd "$0" && exec "$@" $first"#;
+/// And again whenever it ends, with the options that `$2` prints. The delay lets what is left of the last one go.
+const AGAIN: &str = r#"options=$1 recover=$2; shift 2
+while :; do (cd "$0" && exec "$@" $options); sleep 0.2; options=$(eval "$recover"); done"#;
 
 /// The directory of a run. The clean-up process removes it.
 pub(crate) struct RunDir {
@@ -42,7 +50,7 @@ impl RunDir {
         // Not `TMPDIR`: the path of a Unix socket has 107 characters at most. In memory being durable means nothing.
         let parent = if durable {
             "/var/tmp"
-        } else if memory_has_room() {
+        } else if run::succeeds(MEMORY_HAS_ROOM) {
             MEMORY
         } else {
             "/tmp"
@@ -92,16 +100,11 @@ impl RunDir {
         self.write(name, "+0s\n")
     }
 
-    /// A program that kills, stops or continues the processes whose numbers are in `pid_files`.
-    pub(crate) fn write_kill_program(&self, name: &str, pid_files: &[PathBuf]) -> Result<PathBuf> {
-        let directory = self.directory.display();
-        let files: Vec<_> = pid_files.iter().map(|it| it.to_string_lossy()).collect();
-        let files = files.join(" ");
-        let script = format!("#!/bin/sh\ndirectory='{directory}'\nfiles='{files}'\n{KILL}");
-        let path = self.write(&format!("kill-{name}"), &script)?;
-        // Patroni starts its server in a process group of its own.
-        cleanup::register("program", path.display());
-        Ok(path)
+    /// A program that kills, stops or continues the processes that work in this directory.
+    pub(crate) fn write_kill_program(&self, name: &str) -> Result<PathBuf> {
+        let directory = self.path(name);
+        let script = format!("#!/bin/sh\nset -- '{}' \"$@\"\n{KILL}", directory.display());
+        self.write(&format!("kill-{name}"), &script)
     }
 
     /// Makes it the servers' own.
@@ -131,25 +134,6 @@ fn end_of(log: &Path) -> String {
     let lines: Vec<&str> = log.lines().collect();
     let end = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n");
     format!("the server has not started\n{end}")
-}
-
-/// Whether servers, and the programs that start and kill them, can be in memory.
-fn memory_has_room() -> bool {
-    // Ubuntu's AppArmor lets its MySQL use no files there.
-    if Path::new("/etc/apparmor.d/usr.sbin.mysqld").exists() {
-        return false;
-    }
-    let read = |path| fs::read_to_string(path).unwrap_or_default();
-    let (memory, mounts) = (read("/proc/meminfo"), read("/proc/mounts"));
-    let memory = memory.lines().find(|it| it.starts_with("MemAvailable:"));
-    let mount = format!(" {MEMORY} ");
-    let mount = mounts.lines().find(|it| it.contains(&mount));
-    let mut df = run::command("df -k --output=avail");
-    let space = run::output(df.arg(MEMORY)).unwrap_or_default();
-    let has_room = |text| words(text).find_map(|word| word.parse().ok()) > Some(ROOM);
-    mount.is_some_and(|it| !it.contains("noexec"))
-        && memory.is_some_and(has_room)
-        && has_room(&space)
 }
 
 /// Ports, all different, on which no process listens.
@@ -192,17 +176,22 @@ impl ServerRole {
 pub(crate) struct PrivateServer<'a> {
     pub(crate) run_dir: &'a RunDir,
     pub(crate) role: ServerRole,
-    /// Of its log and its other files.
+    /// Of its log and its directory.
     pub(crate) name: String,
+    /// Options with which it is started for the first time, separated by spaces.
+    pub(crate) first: String,
+    /// A command of the shell that prints the options with which `"$@"` is started again.
+    pub(crate) recover: &'static str,
 }
 
 impl<'a> PrivateServer<'a> {
     pub(crate) fn new(run_dir: &'a RunDir, role: ServerRole, name: impl Into<String>) -> Self {
-        let name = name.into();
         Self {
             run_dir,
             role,
-            name,
+            name: name.into(),
+            first: String::new(),
+            recover: "",
         }
     }
 
@@ -212,22 +201,20 @@ impl<'a> PrivateServer<'a> {
     }
 
     /// The command that runs this program as the server.
-    pub(crate) fn command(&self, program: &Path) -> Command {
-        if !self.role.is_killed() {
-            return self.run_dir.command(program);
-        }
+    pub(crate) fn command(&self, program: &Path) -> Result<Command> {
+        let directory = self.run_dir.directory(&self.name)?;
+        let script = if self.role.is_killed() { AGAIN } else { ONCE };
         let mut shell = self.run_dir.command(Path::new("/bin/sh"));
-        shell.args(["-c", RESTART_LOOP, "sh"]).arg(program);
-        shell
+        shell.args(["-c", script]).arg(directory);
+        shell.args([&self.first, self.recover]).arg(program);
+        Ok(shell)
     }
 
-    /// Starts the server by its command, and waits until `title` finds its name and version. It is ended with `stop`,
-    /// and killed by the numbers in `pid_files`.
+    /// Starts the server by its command, and waits until `title` finds its name and version. It is ended with `stop`.
     pub(crate) fn start(
         &self,
         command: &mut Command,
         stop: Signal,
-        pid_files: &[PathBuf],
         url: &str,
         title: impl Fn() -> Result<String>,
     ) -> Result<Server> {
@@ -237,7 +224,7 @@ impl<'a> PrivateServer<'a> {
             ..Server::default()
         };
         if self.role.is_killed() {
-            server.kill = Some(run_dir.write_kill_program(name, pid_files)?);
+            server.kill = Some(run_dir.write_kill_program(name)?);
             if let Some(library) = &run_dir.faketime {
                 let clock = run_dir.write_clock(&format!("{name}-clock"))?;
                 command
@@ -261,5 +248,5 @@ impl<'a> PrivateServer<'a> {
     }
 }
 
-/// What a program does that kills servers.
-const KILL: &str = include_str!("kill.sh");
+/// Kills, stops or continues processes.
+pub(crate) const KILL: &str = include_str!("kill.sh");

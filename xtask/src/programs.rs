@@ -67,25 +67,15 @@ impl MysqlServer {
     }
 }
 
-/// The machine's MariaDB, or its MySQL. `mysqld` is either one's name.
-pub(crate) fn mysql_server(mariadb: bool) -> Option<MysqlServer> {
-    let is_it = |server: &PathBuf| {
-        version(server).is_some_and(|version| version.contains("MariaDB") == mariadb)
-    };
-    let mut candidates = ["mariadbd", "mysqld"].into_iter().filter_map(find);
-    let server = candidates.find(is_it)?;
-    let install = find("mariadb-install-db").filter(|_| mariadb);
-    (install.is_some() == mariadb).then_some(MysqlServer {
-        server,
+/// The machine's MariaDB, or else its MySQL.
+pub(crate) fn mysql() -> Result<MysqlServer> {
+    let install = find("mariadb-install-db");
+    let server = find(install.as_ref().map_or("mysqld", |_| "mariadbd"));
+    Ok(MysqlServer {
+        server: server.context("there is no MariaDB or MySQL server")?,
         install,
         base: None,
     })
-}
-
-/// The machine's MariaDB, or else its MySQL.
-pub(crate) fn mysql() -> Result<MysqlServer> {
-    let server = mysql_server(true).or_else(|| mysql_server(false));
-    server.context("there is no MariaDB or MySQL server")
 }
 
 /// Whether there is a browser with its driver: in the `PATH`, or in the variables that the tests of the program `web`

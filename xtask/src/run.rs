@@ -105,6 +105,11 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     output_until(command, Signal::SIGTERM)
 }
 
+/// Whether a script of the shell succeeds.
+pub(crate) fn succeeds(script: &str) -> bool {
+    output(command("sh -c").arg(script)).is_ok()
+}
+
 /// As [`output`], for a short command that would leave something behind if a signal ended it: what it is stopped with has no
 /// effect.
 pub(crate) fn uninterrupted_output(command: &mut Command) -> Result<String> {

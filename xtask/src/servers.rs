@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 use crate::private::{RunDir, ServerRole};
 use crate::programs::{self, MysqlServer};
 use crate::release::{self, Release};
+use crate::setup::Need;
 use crate::{docker, mysql, postgres};
 
 /// The variable that names the PostgreSQL server, to this program and to the tests.
@@ -80,8 +81,6 @@ pub(crate) enum Source {
     Url(&'static str),
     /// Started here, from the machine's programs.
     Private,
-    /// Started here, from the machine's MySQL, also if it has MariaDB.
-    PrivateMysql,
     /// Started here, from programs of this version.
     Release(&'static Release),
     /// Started here, in a container of this image.
@@ -102,7 +101,6 @@ impl Source {
     pub(crate) fn mysql_server(&self) -> Result<MysqlServer> {
         match self {
             Self::Release(release) => Ok(release.mysql_server()),
-            Self::PrivateMysql => programs::mysql_server(false).context("there is no MySQL server"),
             _ => programs::mysql(),
         }
     }
@@ -115,7 +113,7 @@ impl Source {
     }
 
     /// The server that a variable names, if it is set.
-    fn given(variable: &'static str) -> Option<Self> {
+    pub(crate) fn given(variable: &'static str) -> Option<Self> {
         url_of(variable).map(|_| Self::Url(variable))
     }
 
@@ -129,16 +127,10 @@ impl Source {
         let is_postgres = engine == Engine::Postgres;
         let server = match self {
             Self::Url(variable) => {
-                let url = required_url(variable)?;
-                let title = if is_postgres {
-                    postgres::external_title(&url)
-                } else {
-                    mysql::title(&url)
-                };
-                let silent = || format!("the server of {variable} does not answer");
-                let title = title.with_context(silent)?;
                 // Not its URL, which may have a password.
-                println!("xtask: {title} (of {variable})");
+                let title = format!("the server of {variable}");
+                println!("xtask: {title}");
+                let url = required_url(variable)?;
                 return Ok(Server {
                     title,
                     url,
@@ -160,12 +152,9 @@ pub(crate) struct Plan {
     pub(crate) postgres: Option<Source>,
     /// Tests run once for each. The first is the one for everything; MariaDB, if both kinds are there.
     pub(crate) mysql: Vec<Source>,
-    pub(crate) patroni: bool,
+    pub(crate) others: Vec<&'static Need>,
     /// The one that tells prepared statements apart.
     pub(crate) pgbouncer: Option<PathBuf>,
-    pub(crate) faketime: bool,
-    /// Whether a page is to be opened in a browser.
-    pub(crate) browser: bool,
 }
 
 impl Plan {
@@ -188,8 +177,6 @@ impl Plan {
         Self {
             postgres: arguments.includes(Engine::Postgres).then_some(postgres),
             mysql,
-            // Tests of one engine are those of the library.
-            browser: arguments.only.is_empty(),
             ..Self::default()
         }
     }
@@ -199,8 +186,6 @@ impl Plan {
 pub(crate) struct Server {
     pub(crate) title: String,
     pub(crate) url: String,
-    /// Whether it can be made to report errors in German.
-    pub(crate) has_locale_de: bool,
     /// A program that kills it, stops it, or has it continue.
     pub(crate) kill: Option<PathBuf>,
     /// A program that stops its connections with the other nodes of the cluster, or has them continue.
@@ -215,6 +200,8 @@ pub(crate) struct Servers {
     /// PostgreSQL and MySQL, to be killed by a test.
     crash: Option<[Server; 2]>,
     pgbouncer: Option<PathBuf>,
+    /// Whether PostgreSQL can be made to report errors in German, as those that are started here.
+    has_locale_de: bool,
 }
 
 impl Servers {
@@ -235,6 +222,7 @@ impl Servers {
             mysql: others.collect::<Result<_>>()?,
             crash: None,
             pgbouncer: plan.pgbouncer.clone(),
+            has_locale_de: !matches!(first, Some(Source::Url(_))),
         };
         let private = |it: &&Source| with_crash_servers && it.is_private();
         let second = plan.mysql.first().filter(private);
@@ -247,8 +235,7 @@ impl Servers {
                 "xtask: not all of these servers may be killed, so {WITHOUT_CRASHES}=1: no test kills one"
             );
         }
-        let postgres = servers.postgres.as_ref();
-        if postgres.is_some_and(|it| !it.has_locale_de) {
+        if !servers.has_locale_de {
             println!(
                 "xtask: this PostgreSQL need not know German, so {WITHOUT_LOCALES}=1: the tests use English errors only"
             );
@@ -258,16 +245,11 @@ impl Servers {
 
     /// Sets the variables with the servers for the command; `mysql` is the number of the server of that kind.
     pub(crate) fn set_variables(&self, command: &mut Command, mysql: usize) {
-        if let Some(server) = &self.postgres {
-            command.env(POSTGRES_URL, &server.url);
-            command.envs((!server.has_locale_de).then_some((WITHOUT_LOCALES, "1")));
-        }
-        if let Some(server) = self.mysql.get(mysql) {
-            command.env(MYSQL_URL, &server.url);
-        }
-        if let Some(pgbouncer) = &self.pgbouncer {
-            command.env(release::PGBOUNCER_VARIABLE, pgbouncer);
-        }
+        command.envs(self.postgres.iter().map(|it| (POSTGRES_URL, &it.url)));
+        command.envs(self.mysql.get(mysql).map(|it| (MYSQL_URL, &it.url)));
+        command.envs((!self.has_locale_de).then_some((WITHOUT_LOCALES, "1")));
+        let pgbouncer = self.pgbouncer.iter();
+        command.envs(pgbouncer.map(|it| (release::PGBOUNCER_VARIABLE, it)));
         // Tests of one process share them, one at a time.
         let Some(crash) = self.crash.as_ref().filter(|_| mysql == 0) else {
             command.env(WITHOUT_CRASHES, "1");

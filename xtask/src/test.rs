@@ -68,9 +68,12 @@ impl Step {
 /// `cargo xtask test`: the exit code is that of the first tests that failed.
 pub(crate) fn test(arguments: &ServerArguments, test_arguments: &[String]) -> Result<u8> {
     let start = Instant::now();
-    let plan = setup::prepare(Plan::requested(arguments))?;
-    let diesel_cli = cargo::diesel_cli()?;
     let all = arguments.only.is_empty();
+    let mut plan = Plan::requested(arguments);
+    // Tests of one engine are those of the library.
+    plan.others.extend(all.then_some(&setup::BROWSER));
+    let plan = setup::prepare(plan)?;
+    let diesel_cli = cargo::diesel_cli()?;
     let mut build = cargo("test --no-run");
     build.args(ALL);
     if !all {
@@ -188,7 +191,6 @@ fn run_steps(steps: impl Iterator<Item = Step>) -> Result<(u8, Vec<String>)> {
 /// `cargo xtask with-servers`: the exit code is that of the command.
 pub(crate) fn with_servers(arguments: &ServerArguments, words: &[String]) -> Result<u8> {
     let mut plan = Plan::requested(arguments);
-    plan.browser = false;
     // A command can use one of each kind only: a server that is named replaces the private one, and is the last.
     plan.mysql = plan.mysql.pop().into_iter().collect();
     let plan = setup::prepare(plan)?;

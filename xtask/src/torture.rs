@@ -10,7 +10,8 @@ use clap::{Args, ValueEnum};
 use crate::cargo::{ALL, cargo, target};
 use crate::private::{RunDir, ServerRole};
 use crate::release::{self, MYSQL_9, Release};
-use crate::servers::{self, Engine, MYSQL_URL, Plan, Source};
+use crate::servers::{Engine, MYSQL_URL, Plan, Source};
+use crate::setup::{FAKETIME, PATRONI};
 use crate::{nodes, patroni, programs, run, setup};
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -31,7 +32,7 @@ enum Cluster {
     Patroni,
 }
 
-/// The options that this program knows; others go after `--`, see `cargo run -p torture -- run --help`.
+/// The options that this program knows come first.
 #[derive(Args)]
 pub(crate) struct TortureArguments {
     /// A single server, or SQLite.
@@ -43,36 +44,17 @@ pub(crate) struct TortureArguments {
     /// Galera of this version in place of the machine's.
     #[arg(long, requires = "cluster", value_parser = release::parser("mariadb"))]
     server: Option<&'static Release>,
-    /// For how long faults happen; 60 when it is not given.
-    #[arg(long)]
-    seconds: Option<u64>,
-    /// What decides about faults and tasks; drawn and printed when it is not given.
-    #[arg(long)]
-    seed: Option<u64>,
-    /// Only these kinds of faults, separated by commas; `none` for none.
-    #[arg(long)]
-    faults: Option<String>,
-    /// Breaks one thing in the workers: the check has to find it.
-    #[arg(long)]
-    sabotage: Option<String>,
     /// Builds it as programs are built for use.
     #[arg(long)]
     release: bool,
-    /// Ends with one line of JSON.
-    #[arg(long)]
-    json: bool,
-    /// Further options of the program `torture`.
-    #[arg(last = true)]
+    /// Options of the program `torture`, see `cargo run -p torture -- run --help`.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     more: Vec<String>,
 }
 
 /// `cargo xtask torture`: the exit code is that of the program.
 pub(crate) fn torture(arguments: &TortureArguments) -> Result<u8> {
     let plan = setup::prepare(plan(arguments)?)?;
-    let faketime = programs::faketime().filter(|_| plan.faketime);
-    if plan.faketime && faketime.is_none() {
-        println!("xtask: no libfaketime, so no clock is set");
-    }
     // An example has cargo choose the features as it does for tests, with those of the dev-dependencies.
     let mut build = cargo("build --bin torture --example object_lock");
     let release = arguments.release.then_some("--release");
@@ -85,15 +67,10 @@ pub(crate) fn torture(arguments: &TortureArguments) -> Result<u8> {
     let profile = release.map_or("debug", |_| "release");
     let mut command = Command::new(target()?.join(profile).join("torture"));
     command.arg("run");
-    let text = |number: Option<u64>| number.map(|it| it.to_string());
-    add(&mut command, "--seconds", text(arguments.seconds));
-    add(&mut command, "--seed", text(arguments.seed));
-    add(&mut command, "--faults", arguments.faults.as_ref());
-    add(&mut command, "--sabotage", arguments.sabotage.as_ref());
-    command.args(arguments.json.then_some("--json"));
     // Durable: a server that is killed must have kept what it had confirmed.
     let mut run_dir = RunDir::create(true)?;
-    run_dir.faketime = faketime;
+    // PostgreSQL's clock is set in another way: see `clock.rs` of the program.
+    run_dir.faketime = programs::faketime().filter(|_| plan.postgres.is_none());
     let run_dir = &run_dir;
     let role = ServerRole::Killed;
     let servers = match arguments.cluster {
@@ -142,41 +119,22 @@ fn plan(arguments: &TortureArguments) -> Result<Plan> {
         arguments.server.is_none() || arguments.cluster == Some(Cluster::Galera),
         "--server is for --cluster galera"
     );
-    let (cluster, backend) = (arguments.cluster, arguments.backend);
-    let patroni = cluster == Some(Cluster::Patroni);
-    let postgres = patroni || backend == Some(Backend::Postgres);
-    let mysql = match (cluster, backend) {
-        (Some(Cluster::Galera), _) => vec![Source::private(arguments.server)],
-        (Some(Cluster::GroupReplication), _) => vec![Source::Release(&MYSQL_9)],
-        (_, Some(Backend::Mariadb)) => vec![Source::Private],
-        (_, Some(Backend::Mysql)) => vec![mysql_source()?],
-        _ => Vec::new(),
-    };
-    Ok(Plan {
-        // PostgreSQL's clock is set in another way: see `clock.rs` of the program.
-        faketime: !postgres,
-        postgres: postgres.then_some(Source::Private),
-        mysql,
-        patroni,
-        ..Plan::default()
-    })
-}
-
-/// A MySQL that is not MariaDB. Debian has none.
-fn mysql_source() -> Result<Source> {
-    if programs::mysql_server(false).is_some() {
-        return Ok(Source::PrivateMysql);
+    let mut plan = Plan::default();
+    match (arguments.cluster, arguments.backend) {
+        (Some(Cluster::Galera), _) => plan.mysql.push(Source::private(arguments.server)),
+        (Some(Cluster::GroupReplication), _) => plan.mysql.push(Source::Release(&MYSQL_9)),
+        (_, Some(Backend::Mariadb)) => plan.mysql.push(Source::Private),
+        (_, Some(Backend::Mysql)) => {
+            let given = Source::given(MYSQL_URL);
+            plan.mysql.push(given.unwrap_or(Source::Release(&MYSQL_9)));
+        }
+        (_, Some(Backend::Sqlite)) => {}
+        (cluster, _) => {
+            plan.postgres = Some(Source::Private);
+            plan.others.extend(cluster.map(|_| &PATRONI));
+            return Ok(plan);
+        }
     }
-    if servers::url_of(MYSQL_URL).is_some() {
-        println!(
-            "xtask: the server of {MYSQL_URL} is not killed, and its clock is not set: it is not private"
-        );
-        return Ok(Source::Url(MYSQL_URL));
-    }
-    ensure!(
-        MYSQL_9.is_available(),
-        "there is no MySQL (a program `mysqld` in the PATH that is not MariaDB's, or Debian's packages), and \
-         {MYSQL_URL} names none"
-    );
-    Ok(Source::Release(&MYSQL_9))
+    plan.others.push(&FAKETIME);
+    Ok(plan)
 }

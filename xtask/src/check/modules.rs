@@ -44,7 +44,6 @@ pub(super) fn problems() -> Result<Vec<String>> {
     let exported = exported(&library);
     let floors = BTreeMap::from(FLOORS);
     let mut problems = BTreeSet::new();
-    let mut below = BTreeMap::<_, BTreeSet<_>>::new();
     let (mut sizes, mut traits, mut macros, mut comments) = (Vec::new(), 0, 0, 0);
     for file in &files {
         let whole = fs::read_to_string(file).with_context(|| file.display().to_string())?;
@@ -69,17 +68,11 @@ pub(super) fn problems() -> Result<Vec<String>> {
             let Some(other_floor) = floors.get(other).filter(|_| other != room) else {
                 continue;
             };
-            let rooms = below.entry((floor, room.to_owned())).or_default();
-            rooms.insert(other.to_owned());
             if other_floor >= floor {
                 let file = file.display();
                 problems.insert(format!("{file} imports from {other}, which is not below"));
             }
         }
-    }
-    for ((floor, room), rooms) in below.into_iter().rev() {
-        let rooms = Vec::from_iter(rooms).join(" ");
-        println!("xtask: floor {floor}: {room} imports from {rooms}");
     }
     sizes.sort_unstable();
     let median = sizes[sizes.len() / 2];
