@@ -70,20 +70,17 @@ pub(crate) fn build(command: &mut Command) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
+/// The target directory: this program is in a directory of it.
 pub(crate) fn target() -> Result<PathBuf> {
-    let metadata = metadata()?;
-    let target = metadata["target_directory"].as_str();
-    target.map(PathBuf::from).context("no target directory")
-}
-
-fn metadata() -> Result<Value> {
-    let json = run::output(&mut cargo("metadata --no-deps --format-version 1"))?;
-    serde_json::from_str(&json).context("cargo metadata")
+    let here = env::current_exe()?;
+    let target = here.ancestors().nth(2).context("no target directory")?;
+    Ok(target.to_owned())
 }
 
 /// What `cargo metadata` says about [`PACKAGE`].
 pub(crate) fn package() -> Result<Value> {
-    let mut metadata = metadata()?;
+    let json = run::output(&mut cargo("metadata --no-deps --format-version 1"))?;
+    let mut metadata: Value = serde_json::from_str(&json).context("cargo metadata")?;
     let mut packages = metadata["packages"].as_array_mut().into_iter().flatten();
     let found = packages.find(|package| package["name"] == PACKAGE);
     found.map(Value::take).context("there is no such package")

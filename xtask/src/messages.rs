@@ -1,14 +1,13 @@
 //! `cargo xtask messages`: whether errors are recognised in every language of the servers on which tests run.
 
 use std::env::join_paths;
-use std::iter::once;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
 use crate::cargo::{ALL, cargo};
 use crate::programs::entries;
-use crate::release::{self, Release};
+use crate::release;
 use crate::run;
 
 /// The tests, which the library ignores unless they are named.
@@ -17,21 +16,20 @@ const TESTS: &str = "error::classify::server_messages";
 /// Compares the messages of the library with the files of the machine's servers and of every version that can be unpacked.
 pub(crate) fn messages() -> Result<u8> {
     let (mut mysql, mut postgres) = (Vec::new(), Vec::new());
-    for release in once(None).chain(release::SERVERS.map(Some)) {
-        let mut share = PathBuf::from("/usr/share");
-        if let Some(release) = release {
-            release.fetch()?;
-            share = release.usr().join("share");
-        }
-        let product = release.map(Release::product);
-        if product.is_none_or(|it| it != "postgres") {
-            let names = ["mariadb", "mysql"];
-            mysql.push(languages(&share, names, "english/errmsg.sys")?);
-        }
-        if product.is_none_or(|it| it == "postgres") {
+    let machine = || PathBuf::from("/usr/share");
+    let mut servers = vec![("mysql", machine()), ("postgres", machine())];
+    for release in release::SERVERS {
+        release.fetch()?;
+        servers.push((release.product(), release.usr().join("share")));
+    }
+    for (product, share) in servers {
+        if product == "postgres" {
             // Ubuntu moves translations into packages and a directory of their own.
             let names = ["locale", "locale-langpack"];
             postgres.push(languages(&share, names, "de/LC_MESSAGES/postgres-")?);
+        } else {
+            let names = ["mariadb", "mysql"];
+            mysql.push(languages(&share, names, "english/errmsg.sys")?);
         }
     }
     let mut tests = cargo("test --lib");

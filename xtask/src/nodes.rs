@@ -16,45 +16,45 @@ const PROVIDERS: [&str; 2] = [
     "lib/galera-4/libgalera_smm.so",
 ];
 
-struct Node {
-    number: usize,
-    /// Of its data directory.
-    name: String,
-    /// For clients, for the cluster's own connections, for what a node missed, and for all data.
-    ports: [u16; 4],
-}
-
 /// Nodes of a cluster. All begin with the data of the first: one history, so that none has to be sent all data of another.
 struct Cluster<'a> {
     run_dir: &'a RunDir,
     programs: MysqlServer,
-    nodes: Vec<Node>,
+    name: &'a str,
+    /// Of each node: for clients, for the cluster's own connections, for what a node missed, and for all data.
+    ports: Vec<[u16; 4]>,
 }
 
 impl<'a> Cluster<'a> {
     /// Makes the data of the first node. There are ports for three.
-    fn new(run_dir: &'a RunDir, programs: MysqlServer, name: &str, nodes: usize) -> Result<Self> {
+    fn new(
+        run_dir: &'a RunDir,
+        programs: MysqlServer,
+        name: &'a str,
+        nodes: usize,
+    ) -> Result<Self> {
         let ports = free_ports::<12>()?;
         let (ports, _) = ports.as_chunks();
-        let node = |(number, &ports)| Node {
-            number,
-            name: format!("{name}-{number}"),
-            ports,
-        };
-        let nodes: Vec<Node> = (1..=nodes).zip(ports).map(node).collect();
-        programs.create_data(run_dir, &nodes[0].name)?;
-        Ok(Self {
+        let cluster = Self {
             run_dir,
             programs,
-            nodes,
-        })
+            name,
+            ports: ports[..nodes].to_vec(),
+        };
+        cluster.programs.create_data(run_dir, &cluster.node(0))?;
+        Ok(cluster)
+    }
+
+    /// The name of a node's data directory.
+    fn node(&self, node: usize) -> String {
+        format!("{}-{}", self.name, node + 1)
     }
 
     /// Copies the data of the first node to the others, without what each makes of its own: an identity, and what Galera knows.
     fn copy_data(&self) -> Result<()> {
-        let first = self.run_dir.path(&self.nodes[0].name);
-        for node in &self.nodes[1..] {
-            let copy = self.run_dir.path(&node.name);
+        let first = self.run_dir.path(&self.node(0));
+        for node in 1..self.ports.len() {
+            let copy = self.run_dir.path(&self.node(node));
             run::output(run::command("cp -a").args([&first, &copy]))?;
             for name in ["auto.cnf", "galera.cache", "gvwstate.dat"] {
                 let _ = fs::remove_file(copy.join(name));
@@ -64,8 +64,8 @@ impl<'a> Cluster<'a> {
     }
 
     fn members(&self) -> String {
-        let address = |node: &Node| format!("127.0.0.1:{}", node.ports[1]);
-        let members: Vec<String> = self.nodes.iter().map(address).collect();
+        let address = |ports: &[u16; 4]| format!("127.0.0.1:{}", ports[1]);
+        let members: Vec<String> = self.ports.iter().map(address).collect();
         members.join(",")
     }
 
@@ -74,16 +74,16 @@ impl<'a> Cluster<'a> {
     fn start(
         &self,
         role: ServerRole,
-        node: &Node,
+        node: usize,
         options: &str,
         first: String,
         recover: &'static str,
     ) -> Result<Server> {
-        let mut server = PrivateServer::new(self.run_dir, role, &node.name);
+        let mut server = PrivateServer::new(self.run_dir, role, self.node(node));
         server.first = first;
         server.recover = recover;
-        let options = format!("--server-id={} {options}", node.number);
-        self.programs.start(&server, node.ports[0], &options)
+        let options = format!("--server-id={} {options}", node + 1);
+        self.programs.start(&server, self.ports[node][0], &options)
     }
 }
 
@@ -108,11 +108,10 @@ pub(crate) fn galera(
         .context("there is no Galera (Debian or Ubuntu, as root: apt-get install galera-4)")?;
     let provider = provider.display();
     let cluster = Cluster::new(run_dir, programs, "galera", 3)?;
-    let start = |role: ServerRole, node: &Node| {
-        let number = node.number;
-        let [_, group, missed, all_data] = node.ports;
+    let start = |role: ServerRole, node: usize| {
+        let [_, group, missed, all_data] = cluster.ports[node];
         let own = format!(
-            "--wsrep-provider={provider} --wsrep-cluster-address=gcomm://{} --wsrep-node-name=node{number} \
+            "--wsrep-provider={provider} --wsrep-cluster-address=gcomm://{} --wsrep-node-name=node{node} \
              --wsrep-node-address=127.0.0.1:{group} --wsrep-provider-options=gcache.size=64M;\
              gmcast.listen_addr=tcp://127.0.0.1:{group};ist.recv_addr=127.0.0.1:{missed} --wsrep-sst-receive-address=127.0.0.1:{all_data}",
             cluster.members(),
@@ -120,11 +119,7 @@ pub(crate) fn galera(
         // With the plugin of MariaDB 11 no option of the provider, such as `gmcast.isolate`, can be set.
         let all = "--wsrep-on=ON --loose-plugin-wsrep-provider=OFF --wsrep-cluster-name=diesel-locks --binlog-format=ROW \
                    --innodb-autoinc-lock-mode=2 --innodb-log-file-size=32M";
-        let bootstrap = if number == 1 {
-            "--wsrep-new-cluster"
-        } else {
-            ""
-        };
+        let bootstrap = if node == 0 { "--wsrep-new-cluster" } else { "" };
         // The kernel keeps what a killed process has written. It must be written at COMMIT: if the last node of the cluster is
         // killed, no other node has it.
         let durability = if role.is_killed() {
@@ -136,11 +131,10 @@ pub(crate) fn galera(
         cluster.start(role, node, &options, bootstrap.to_owned(), RECOVER)
     };
     // The first node writes its history, and ends in good order.
-    let alone = &cluster.nodes[0];
-    start(ServerRole::Regular, alone)?;
+    start(ServerRole::Regular, 0)?;
     cleanup::stop_last_server()?;
     cluster.copy_data()?;
-    cluster.nodes.iter().map(|node| start(role, node)).collect()
+    (0..3).map(|node| start(role, node)).collect()
 }
 
 /// As whom a member gets what it missed.
@@ -157,14 +151,14 @@ pub(crate) fn group_replication(run_dir: &RunDir, role: ServerRole) -> Result<Ve
     let cluster = Cluster::new(run_dir, MYSQL_9.mysql_server(), "group", 3)?;
     cluster.copy_data()?;
     let statements = run_dir.write("recovery.sql", RECOVERY)?;
-    let start = |node: &Node| {
+    let start = |node: usize| {
         let own = format!(
             "--loose-group-replication-local-address=127.0.0.1:{} --loose-group-replication-group-seeds={}",
-            node.ports[1],
+            cluster.ports[node][1],
             cluster.members(),
         );
         let mut first = format!("--init-file={}", statements.display());
-        if node.number == 1 {
+        if node == 0 {
             first.push_str(" --loose-group-replication-bootstrap-group=ON");
         }
         let all = "--report-host=127.0.0.1 --max-connections=300 --innodb-buffer-pool-size=64M \
@@ -189,7 +183,7 @@ pub(crate) fn group_replication(run_dir: &RunDir, role: ServerRole) -> Result<Ve
         let options = format!("{own} {all} {role_options}");
         cluster.start(role, node, &options, first, "")
     };
-    cluster.nodes.iter().map(start).collect()
+    (0..3).map(start).collect()
 }
 
 /// Starts two servers with the same data, so that the second can be a replica of the first.
@@ -209,5 +203,5 @@ pub(crate) fn source_and_replica(
     };
     let options = format!("{log} {of_mysql}");
     let start = |node| cluster.start(ServerRole::Regular, node, &options, String::new(), "");
-    cluster.nodes.iter().map(start).collect()
+    (0..2).map(start).collect()
 }

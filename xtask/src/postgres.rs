@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::Result;
 use nix::sys::signal::Signal;
@@ -35,7 +35,7 @@ pub(crate) fn start(programs: &Path, run_dir: &RunDir, role: ServerRole) -> Resu
         "--auth=trust --username=postgres --locale=C --encoding=UTF8 --no-sync --pgdata",
     ));
     // Killed, it would leave a piece of shared memory behind.
-    run::uninterrupted_output(initdb.arg(&data))?;
+    run::uninterrupted(initdb.arg(&data).stdout(Stdio::null()))?;
     let locales = run_dir.path(LOCALES);
     if !locales.exists() {
         fs::create_dir(&locales)?;

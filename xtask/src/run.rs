@@ -2,13 +2,13 @@
 
 use std::env;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write, stdin, stdout};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
 
-use crate::cleanup::{ended, spawn, spawn_foreground};
+use crate::cleanup::{self, ended, spawn, spawn_foreground};
 
 /// How many lines of a failed test's message are repeated at the end.
 const LINES_OF_MESSAGE: usize = 12;
@@ -102,7 +102,12 @@ pub(crate) fn run_foreground(command: &mut Command) -> Result<ExitStatus> {
 
 /// Runs the command silently and returns what it printed; its error messages become the error when it fails.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
-    output_until(command, Signal::SIGTERM)
+    let output = capture(command)?;
+    let (printed, errors) = (text(&output.stdout), text(&output.stderr));
+    let (name, status) = (command.get_program().display(), output.status);
+    let messages = format!("{}{}", printed.trim_end(), errors.trim_end());
+    ensure!(status.success(), "{name} failed ({status})\n{messages}");
+    Ok(printed)
 }
 
 /// Whether a script of the shell succeeds.
@@ -110,19 +115,11 @@ pub(crate) fn succeeds(script: &str) -> bool {
     output(command("sh -c").arg(script)).is_ok()
 }
 
-/// As [`output`], for a short command that would leave something behind if a signal ended it: what it is stopped with has no
-/// effect.
-pub(crate) fn uninterrupted_output(command: &mut Command) -> Result<String> {
-    output_until(command, Signal::SIGCONT)
-}
-
-fn output_until(command: &mut Command, stop: Signal) -> Result<String> {
-    let output = capture(command, stop)?;
-    let (printed, errors) = (text(&output.stdout), text(&output.stderr));
-    let (name, status) = (command.get_program().display(), output.status);
-    let messages = format!("{}{}", printed.trim_end(), errors.trim_end());
-    ensure!(status.success(), "{name} failed ({status})\n{messages}");
-    Ok(printed)
+/// As [`succeed`], for a command that a signal must not end halfway.
+pub(crate) fn uninterrupted(command: &mut Command) -> Result<()> {
+    command.stdin(Stdio::null()).process_group(0);
+    let status = cleanup::uninterrupted(|| command.status())?;
+    has_succeeded(command, status)
 }
 
 /// As [`output`], with the error messages of this process.
@@ -135,13 +132,13 @@ pub(crate) fn printed(command: &mut Command) -> Result<String> {
 
 /// Runs the command silently and returns its error messages, however it ends.
 pub(crate) fn errors(command: &mut Command) -> Result<String> {
-    Ok(text(&capture(command, Signal::SIGTERM)?.stderr))
+    Ok(text(&capture(command)?.stderr))
 }
 
-fn capture(command: &mut Command, stop: Signal) -> Result<Output> {
+fn capture(command: &mut Command) -> Result<Output> {
     command.stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    wait(spawn(command, stop)?)
+    wait(spawn(command, Signal::SIGTERM)?)
 }
 
 fn text(bytes: &[u8]) -> String {

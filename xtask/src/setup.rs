@@ -1,14 +1,13 @@
 //! What the tests require of the machine, where the servers come from, and how what is missing is installed.
 
 use std::fs;
-use std::process::Stdio;
 
 use anyhow::{Result, bail};
 use nix::unistd::geteuid;
 
 use crate::run::{self, succeeds, words};
 use crate::servers::{self, MARIADB_URL, MYSQL_URL, POSTGRES_URL, Plan, ServerArguments, Source};
-use crate::{cargo, cleanup, docker, postgres, programs, release};
+use crate::{cargo, docker, postgres, programs, release};
 
 /// Installs packages; a file of its own, so that people can see what runs as root.
 const INSTALL: &str = include_str!("install.sh");
@@ -93,9 +92,8 @@ fn install_missing(plan: &Plan) -> Result<(Vec<&'static Need>, &'static str)> {
     );
     let mut install = run::command(&format!("{sudo}sh -c"));
     install.args([INSTALL, "install"]).args(packages);
-    let status = cleanup::uninterrupted(|| install.stdin(Stdio::null()).status())?;
-    if !status.success() {
-        println!("xtask: the installation has failed ({status})");
+    if let Err(error) = run::uninterrupted(&mut install) {
+        println!("xtask: {error}");
     }
     Ok((missing(plan), "apt-get has not installed it, see above"))
 }
