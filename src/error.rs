@@ -57,13 +57,6 @@ impl NameKind {
         }
         Ok(())
     }
-
-    fn range(self) -> &'static str {
-        match self {
-            Self::ObjectId => "1 to",
-            _ => "at most",
-        }
-    }
 }
 
 impl fmt::Display for NameKind {
@@ -90,7 +83,10 @@ pub enum InvalidName {
         subject: NameKind,
     },
     /// The text is longer than [`MAX_NAME_CHARS`].
-    #[error("{subject} has {} {MAX_NAME_CHARS} characters; this one has {chars}: {text:?}", subject.range())]
+    #[error(
+        "{subject} has {} {MAX_NAME_CHARS} characters; this one has {chars}: {text:?}",
+        if *subject == NameKind::ObjectId { "1 to" } else { "at most" }
+    )]
     TooLong {
         /// The kind of the name.
         subject: NameKind,

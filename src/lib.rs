@@ -214,8 +214,7 @@ pub use crate::api::inspect::InspectExt;
 pub use crate::api::object_lock::ObjectLockExt;
 pub use crate::api::semaphore::SemaphoreExt;
 pub use crate::api::sequence::SequenceExt;
-pub use crate::api::setup::assume_single_writer;
-pub use crate::api::setup::{migrate, run_migrations};
+pub use crate::api::setup::{assume_single_writer, migrate, run_migrations};
 pub use crate::api::transaction::TransactionExt;
 #[cfg(feature = "_async")]
 pub use crate::api::{

@@ -81,12 +81,11 @@ pub fn write_to<C: Link<Db: Dialect>>(
         let path = folder.join(path);
         match fs::read_to_string(&path) {
             Ok(found) if found.replace("\r\n", "\n") == text => {}
-            Ok(_) => return Err(WriteError::DifferentFile { path }),
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                return Err(WriteError::DifferentFile { path });
-            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push((path, text)),
-            Err(source) => return Err(WriteError::Io { path, source }),
+            Err(source) if source.kind() != io::ErrorKind::InvalidData => {
+                return Err(WriteError::Io { path, source });
+            }
+            _ => return Err(WriteError::DifferentFile { path }),
         }
     }
     let mut written = Vec::new();
