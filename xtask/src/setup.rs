@@ -38,7 +38,7 @@ pub(crate) fn prepare(mut plan: Plan) -> Result<Plan> {
             Source::Private | Source::Docker(_) => {}
         }
     }
-    let (mut missing, reason) = install_missing(&plan)?;
+    let (mut missing, reason) = install_missing(&plan);
     if plan.postgres.is_some() {
         plan.pgbouncer = release::pgbouncer();
     }
@@ -76,12 +76,12 @@ pub(crate) fn prepare(mut plan: Plan) -> Result<Plan> {
 }
 
 /// Installs what is missing. Returns what still is, and why.
-fn install_missing(plan: &Plan) -> Result<(Vec<&'static Need>, &'static str)> {
+fn install_missing(plan: &Plan) -> (Vec<&'static Need>, &'static str) {
     let lacking = missing(plan);
     let sudo = if geteuid().is_root() { "" } else { "sudo -n " };
     if lacking.is_empty() || !has("apt-get") || !succeeds(&format!("{sudo}true")) {
         let unable = "this machine has no apt-get, or no root and no passwordless sudo";
-        return Ok((lacking, unable));
+        return (lacking, unable);
     }
     let packages = packages(&lacking);
     let what: String = lacking.iter().map(|it| it.line()).collect();
@@ -95,7 +95,7 @@ fn install_missing(plan: &Plan) -> Result<(Vec<&'static Need>, &'static str)> {
     if let Err(error) = run::uninterrupted(&mut install) {
         println!("xtask: {error}");
     }
-    Ok((missing(plan), "apt-get has not installed it, see above"))
+    (missing(plan), "apt-get has not installed it, see above")
 }
 
 /// What can't be done without something.
