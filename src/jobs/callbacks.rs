@@ -51,18 +51,17 @@ pub(crate) fn call_all(callbacks: Vec<Callback>) {
     match started {
         Ok(_) => queue.thread_running = true,
         Err(error) => {
-            tracing::warn!(%error, "no thread for the callbacks of lost slots: the thread that noticed the loss calls them");
             let callbacks = std::mem::take(&mut queue.callbacks);
             drop(queue);
             callbacks.into_iter().for_each(call);
+            tracing::warn!(%error, "no thread for the callbacks of lost slots: the thread that noticed the loss calls them");
         }
     }
 }
 
 pub(crate) fn call(callback: Callback) {
-    if catch_unwind(AssertUnwindSafe(callback)).is_err() {
-        tracing::warn!("a callback of a lost slot panicked");
-    }
+    // The hook for panics has reported it. A subscriber that panics too would end the thread.
+    let _ = catch_unwind(AssertUnwindSafe(callback));
 }
 
 fn call_queued() {

@@ -320,19 +320,20 @@ impl State {
         }
     }
 
-    /// Callbacks are called without the lock: they may call the guard.
+    /// Callbacks are called without the lock: they may call the guard. The event comes last: the application's subscriber may
+    /// panic.
     fn mark_lost(&self, mut inner: MutexGuard<'_, Inner>) {
         inner.phase = Phase::Lost;
         let active = inner.active.take();
         let callbacks = std::mem::take(&mut inner.callbacks);
         drop(inner);
+        self.stop(active);
+        call_all(callbacks);
         events::record_slot_lost(
             &self.slot.semaphore,
             self.slot.number,
             self.acquired.elapsed(),
         );
-        self.stop(active);
-        call_all(callbacks);
     }
 
     /// Those who wait for the tokens may panic when they are woken.
@@ -360,13 +361,13 @@ impl State {
         let active = inner.active.take();
         let callbacks = std::mem::take(&mut inner.callbacks);
         drop(inner);
+        self.stop(active);
+        // Dropping what they have captured may panic.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(callbacks)));
         if phase == Phase::Held {
             let held = self.acquired.elapsed();
             events::record_slot_released(&self.slot.semaphore, Some(self.slot.number), held);
         }
-        self.stop(active);
-        // Dropping what they have captured may panic.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(callbacks)));
         phase != Phase::Released
     }
 

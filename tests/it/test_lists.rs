@@ -244,6 +244,7 @@ macro_rules! connection_tests {
                 held_time_starts_at_the_grant,
                 tracing_records_the_outcomes_of_slots,
                 tracing_records_a_lost_slot,
+                subscriber_that_panics_ends_neither_notifications_nor_renewals,
                 tracing_has_spans_of_waits_and_holds,
             },
             session_state::{

@@ -17,6 +17,7 @@ use crate::acts::events;
 use crate::acts::failures;
 use crate::engine::HasEngine;
 use crate::jobs::callbacks::never_wait;
+use crate::jobs::guard::State;
 use crate::jobs::renewer::{Inner, Renew, Sends, Shared};
 use crate::rt::alarm::call_at;
 use crate::rt::{self, Polled, caught};
@@ -54,14 +55,17 @@ async fn run<P: Pool>(mut running: Running<P>) {
         // What the application runs on it may drop a guard.
         never_wait();
     }
-    // Hooks of the pool and the application's instrumentation run in it, and may panic.
+    // Hooks of the pool, and the application's instrumentation and subscriber, run in it, and may panic.
     while caught(renew_and_release(&running.shared, running.number))
         .await
         .is_err()
     {
-        tracing::error!("panic while slots were renewed or released; retrying");
         let mut inner = running.shared.lock();
         inner.postpone(Instant::now() + RESTART_DELAY);
+        drop(inner);
+        let told =
+            async { tracing::error!("panic while slots were renewed or released; retrying") };
+        let _ = caught(told).await;
     }
     running.has_ended = true;
 }
@@ -276,12 +280,12 @@ impl<P: Pool> Shared<P> {
         }
         let sends = inner.sends;
         drop(inner);
+        if is_replaced {
+            start(self, false);
+            tracing::warn!("no answer: another thread renews the slots");
+        }
         if sends == Sends::Renewals {
             events::record_renewal(&Ok(false), 0);
-        }
-        if is_replaced {
-            tracing::warn!("no answer: another thread renews the slots");
-            start(self, false);
         }
     }
 
@@ -300,7 +304,6 @@ impl<P: Pool> Shared<P> {
         if self.is_replaced(number) {
             return;
         }
-        events::record_renewal(&renewed, leases.len());
         let pause = match renewed {
             Ok(true) => shortest / 3,
             // Another session had a row locked, or there was no answer.
@@ -318,6 +321,8 @@ impl<P: Pool> Shared<P> {
             next
         };
         inner.next_renewal = Some(Instant::now() + next);
+        drop(inner);
+        events::record_renewal(&renewed, leases.len());
     }
 
     /// The leases that are to be renewed now, the length of the shortest, and the time until the first one ends. `None` without any.
@@ -440,7 +445,7 @@ impl<P: Pool> Shared<P> {
         let mut confirmed = Vec::new();
         let mut lost = Vec::new();
         let mut all_renewed = true;
-        let mut inner = self.lock();
+        let inner = self.lock();
         for lease in leases {
             // The first permit of several stands for all.
             let token = Uuid::from_bytes(lease.token);
@@ -467,15 +472,17 @@ impl<P: Pool> Shared<P> {
                     Duration::from_micros(remaining_us).saturating_sub(clock_resolution);
                 confirmed.push((Arc::clone(&slot.state), started + remaining, requested));
             } else {
-                lost.extend(inner.slots.remove(&token));
+                lost.push(Arc::clone(&slot.state));
             }
         }
         drop(inner);
         for (state, deadline, requested) in confirmed {
             state.confirm(deadline, requested);
         }
-        for slot in lost {
-            slot.state.revoke();
+        // One after the other: those that a panic of the subscriber leaves are found by the next renewal.
+        for state in lost {
+            self.remove(state.slot());
+            state.revoke();
         }
         all_renewed
     }

@@ -1,10 +1,11 @@
 //! Events that the crate records by `tracing`.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::ThreadId;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, LockPool, SlotRenewer};
@@ -15,7 +16,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::support::Backend;
-use crate::support::threads::{Holder, LONG, loss_of};
+use crate::support::threads::{Holder, LONG, loss_of, until};
 use crate::support::urls::fresh_name;
 
 /// Collects events of every thread, a line for each. One for the whole run: subscribers that come and go while other
@@ -53,6 +54,13 @@ impl Collector {
     }
 }
 
+/// A part of the name of semaphores: the collector panics when a slot of one is lost, and at all later events of that thread.
+const PANICS: &str = "panics";
+
+thread_local! {
+    static HAS_PANICKED: Cell<bool> = const { Cell::new(false) };
+}
+
 struct Text(String);
 
 impl Visit for Text {
@@ -80,6 +88,11 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Collector {
             let mut text = Text(format!("{target} "));
             event.record(&mut text);
             self.add(&text.0);
+            if text.0.contains(PANICS) && text.0.contains("outcome=\"lost\"") || HAS_PANICKED.get()
+            {
+                HAS_PANICKED.set(true);
+                panic!("on purpose: {}", text.0);
+            }
         }
     }
 
@@ -248,10 +261,38 @@ pub(crate) fn tracing_records_a_lost_slot<B: Backend>() {
     lost.recv_timeout(LONG)
         .expect("the next renewal notices it");
     drop(guard);
+    // Recorded after the callbacks are called.
+    let is_told = || collector.events_with(&name).contains("outcome=\"lost\"");
+    until(is_told);
     let told = collector.events_with(&name);
     let lines = |outcome| told.lines().filter(|line| line.contains(outcome)).count();
     assert_eq!(lines("outcome=\"lost\""), 1, "{told}");
     assert_eq!(lines("outcome=\"released\""), 0, "{told}");
+}
+
+/// As one does that writes to a standard error whose reader has ended.
+pub(crate) fn subscriber_that_panics_ends_neither_notifications_nor_renewals<B: Backend>() {
+    let database = B::new();
+    Collector::global();
+    let mut conn = database.connect();
+    let renewer = SlotRenewer::new(database.pool(2));
+    let acquire = |name: &str| {
+        let lease = LeaseOptions::new(Duration::from_millis(600));
+        renewer.acquire(&Semaphore::new(name, 1), lease, LONG)
+    };
+    let kept = acquire(&fresh_name()).expect("free");
+    for _ in 0..2 {
+        let name = format!("{PANICS} {}", fresh_name());
+        let guard = acquire(&name).expect("free");
+        let lost = loss_of(&guard);
+        conn.force_release_all(&name).expect("released");
+        lost.recv_timeout(LONG).expect("it is told");
+    }
+    let lasts = || Instant::now() + kept.remaining();
+    for _ in 0..2 {
+        let before = lasts();
+        until(|| lasts() > before + Duration::from_millis(50));
+    }
 }
 
 /// And not at the request: the time of the wait has a field of its own.
@@ -262,7 +303,7 @@ pub(crate) fn held_time_starts_at_the_grant<B: Backend>() {
     let (told, whole) = std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             let mut conn = database.connect();
-            let started = std::time::Instant::now();
+            let started = Instant::now();
             conn.with_object_lock("Bond:held", |_| Ok::<_, Error>(()))
                 .expect("in the end");
             (
