@@ -2,6 +2,7 @@
 #![allow(missing_docs, reason = "of what Diesel derives")]
 
 use std::path::Path;
+use std::time::Duration;
 
 use clap::ValueEnum;
 #[cfg(feature = "mysql")]
@@ -146,6 +147,10 @@ pub(crate) fn without_cache(conn: &mut PgConnection) {
     conn.set_prepared_statement_cache_size(CacheSize::Disabled);
 }
 
+/// How long a table is waited for that another session has locked.
+pub(crate) const LOCKED_TABLE: Duration = Duration::from_secs(5);
+const LONGEST_LIMIT: Duration = Duration::from_secs(86_400);
+
 /// A connection to a [`Database`].
 #[derive(diesel::MultiConnection)]
 pub(crate) enum AnyConnection {
@@ -169,6 +174,31 @@ impl AnyConnection {
             Self::Sqlite(conn) => conn.batch_execute("PRAGMA busy_timeout = 5000")?,
         }
         Ok(())
+    }
+
+    /// Executes statements that wait at most this long for a table that another session has locked. A wait for the file of SQLite
+    /// has its own limit.
+    pub(crate) fn within<T, E: From<diesel::result::Error>>(
+        &mut self,
+        limit: Duration,
+        execute: impl FnOnce(&mut Self) -> Result<T, E>,
+    ) -> Result<T, E> {
+        // The server takes 0 for no limit, and refuses what is very long.
+        let limit = limit.clamp(Duration::from_secs(1), LONGEST_LIMIT);
+        match self.engine() {
+            // In a transaction: through a pooler, the setting of a session would be that of others.
+            Engine::Postgres => self.transaction(|conn| {
+                let limit = limit.as_millis();
+                conn.batch_execute(&format!("SET LOCAL lock_timeout = {limit}"))?;
+                execute(conn)
+            }),
+            Engine::Mysql => {
+                let limit = limit.as_secs();
+                self.batch_execute(&format!("SET lock_wait_timeout = {limit}"))?;
+                execute(self)
+            }
+            Engine::Sqlite => execute(self),
+        }
     }
 
     pub(crate) fn engine(&self) -> Engine {

@@ -13,7 +13,7 @@ pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0    done
   1    not done: the slot is not held or has another fence, there is no such semaphore,
-       `doctor` found a problem, `serve` can't listen, a file can't be written
+       `doctor` found a problem, `serve` can't listen, a file or standard output can't be written
   2    invalid arguments
   69   the database can't be reached, or returned an error
   75   `run`: no slot in time
@@ -46,7 +46,10 @@ pub(crate) enum Failure {
     },
     #[error("can't run {command:?}: {source}")]
     NotRun { command: String, source: io::Error },
-    #[error("{}; `diesel-locks list slots` shows by whom they are held", described(.0))]
+    #[error(
+        "{}; `diesel-locks list slots` shows by whom they are held, `list semaphores` whether it is paused (0 permits)",
+        described(.0)
+    )]
     NoSlot(Error),
     #[error("ended by signal {0} before the slot was acquired")]
     Stopped(i32),
@@ -101,6 +104,11 @@ pub(crate) fn described(error: &(dyn StdError + 'static)) -> String {
         Some(Error::UnknownSemaphore { semaphore }) => {
             format!("there is no semaphore {semaphore:?}: `diesel-locks list semaphores` shows them")
         }
+        Some(Error::StatementTimeout { .. }) => {
+            "another session has locked a table for longer than this program waits, or a time-out of the session has ended \
+             the statement"
+                .to_owned()
+        }
         _ => error.to_string(),
     };
     let mut cause = error.source();
@@ -116,5 +124,7 @@ pub(crate) fn described(error: &(dyn StdError + 'static)) -> String {
 
 fn one_line(text: impl Display) -> String {
     let text = text.to_string();
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let lines = text.split(['\n', '\r']).map(str::trim);
+    let lines: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
+    lines.join(" ")
 }

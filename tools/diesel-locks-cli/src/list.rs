@@ -10,7 +10,7 @@ use diesel_locks::{Error, ListOptions};
 use serde_json::{Map, Value, json};
 
 use crate::arguments::{Kind, List};
-use crate::database::AnyConnection;
+use crate::database::{AnyConnection, LOCKED_TABLE};
 use crate::failure::{Failure, described};
 use crate::output::{Report, counted};
 
@@ -91,7 +91,7 @@ fn read(conn: &mut AnyConnection, kind: Kind, options: &List) -> Result<Printed,
             .limit(MAX_LISTED)
             .name_prefix(&options.prefix)
     };
-    match kind {
+    conn.within(LOCKED_TABLE, |conn| match kind {
         Kind::Semaphores => semaphores::read(conn, &selected(), options.limit),
         Kind::Slots => slots::read(conn, &selected(), options.limit),
         Kind::Objects => objects::read(conn, &options.prefix, options.limit),
@@ -100,7 +100,7 @@ fn read(conn: &mut AnyConnection, kind: Kind, options: &List) -> Result<Printed,
             &selected().key_prefix(&options.key_prefix),
             options.limit,
         ),
-    }
+    })
 }
 
 /// Whether the user may not read the list, or the server does not show it.

@@ -20,25 +20,20 @@ use serde_json::json;
 use crate::arguments::{Arguments, Task};
 use crate::database::Database;
 use crate::failure::Failure;
-use crate::output::Report;
+use crate::output::{Report, print_error};
 
 fn main() {
     let arguments = Arguments::parse();
     let as_json = arguments.json;
-    let code = match perform(arguments) {
-        Ok(code) => code,
-        Err(failure) if as_json => {
-            eprintln!(
-                "{}",
-                json!({ "error": failure.line(), "code": failure.code() })
-            );
-            failure.code()
+    let code = perform(arguments).unwrap_or_else(|failure| {
+        let (line, code) = (failure.line(), failure.code());
+        if as_json {
+            print_error(json!({ "error": line, "code": code }));
+        } else {
+            print_error(format_args!("diesel-locks: {line}"));
         }
-        Err(failure) => {
-            eprintln!("diesel-locks: {}", failure.line());
-            failure.code()
-        }
-    };
+        code
+    });
     // Without exit handlers, which can crash a thread that opens a connection.
     signal_hook::low_level::exit(code.into());
 }
@@ -58,7 +53,7 @@ fn perform(arguments: Arguments) -> Result<u8, Failure> {
             Report::new(script.trim_end(), json!({ "script": script }))
         }
         Task::Exec { parent, command } => return Err(run::child::become_command(parent, &command)),
-        Task::Run(options) => return run::run(&database()?, &options),
+        Task::Run(options) => return run::run(&database()?, &options, arguments.json),
         Task::Migrate => migrations::migrate(&mut database()?.open_or_create()?)?,
         Task::Migrations(arguments::Migrations::Write { directory, engine }) => {
             let engine = engine.map_or_else(|| Ok(database()?.engine), Ok::<_, Failure>)?;
@@ -82,6 +77,6 @@ fn perform(arguments: Arguments) -> Result<u8, Failure> {
         } => operate::purge(&mut database()?.open()?, older_than, objects)?,
         Task::RaiseFences { by } => operate::raise_fences(&mut database()?.open()?, by)?,
     };
-    report.print(arguments.json);
+    report.print(arguments.json)?;
     Ok(report.code)
 }

@@ -1,11 +1,14 @@
 //! What is printed: times, durations, and texts that others have written.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::time::Duration;
 
 use diesel_locks::chrono::{DateTime, SecondsFormat, Utc};
 use humantime::format_duration;
 use serde_json::Value;
+
+use crate::failure::Failure;
 
 /// What a command has to say: lines for a person, and the same as JSON.
 pub(crate) struct Report {
@@ -24,20 +27,38 @@ impl Report {
     }
 
     /// Nobody may read it: `list | head -1` is no error.
-    pub(crate) fn print(&self, as_json: bool) {
+    pub(crate) fn print(&self, as_json: bool) -> Result<(), Failure> {
         let mut output = io::stdout().lock();
         let printed = if as_json {
             writeln!(output, "{}", self.json)
         } else {
             writeln!(output, "{}", self.text)
         };
-        let _ = printed.and_then(|()| output.flush());
+        match printed.and_then(|()| output.flush()) {
+            Err(source) if source.kind() != io::ErrorKind::BrokenPipe => Err(Failure::System {
+                action: "write to standard output",
+                source,
+            }),
+            _ => Ok(()),
+        }
     }
+}
+
+/// Prints a line to standard error, if that can be written: `eprintln!` would panic.
+pub(crate) fn print_error(line: impl Display) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Whether a terminal shows a character as it is: no control character, none that is invisible or changes the direction of the
+/// text.
+pub(crate) fn is_visible(c: char) -> bool {
+    // After a letter, since one that is combined with the one before would be escaped too.
+    matches!(c, '\'' | '"' | '\\') || format!("a{c}").escape_debug().count() == 2
 }
 
 /// A name as it is, if a terminal shows it so; in quotes with escapes otherwise.
 pub(crate) fn name(text: &str) -> String {
-    let is_plain = !text.is_empty() && text.trim() == text && !text.chars().any(char::is_control);
+    let is_plain = !text.is_empty() && text.trim() == text && text.chars().all(is_visible);
     if is_plain {
         text.to_owned()
     } else {
@@ -80,6 +101,14 @@ mod tests {
         assert_eq!(name("a\u{1b}[2J"), "\"a\\u{1b}[2J\"");
         assert_eq!(name(""), "\"\"");
         assert_eq!(name(" a"), "\" a\"");
+        // Decomposed, as file names of macOS, and of a script whose vowels are combined.
+        for plain in ["o'Neill \"x\" \\", "a\u{308}", "ที่"] {
+            assert_eq!(name(plain), plain);
+        }
+        for hidden in "\u{202e}\u{2067}\u{200b}\u{2028}\u{feff}\u{e0041}\u{ad}".chars() {
+            let escaped = format!("\"a{}b\"", hidden.escape_unicode());
+            assert_eq!(name(&format!("a{hidden}b")), escaped);
+        }
     }
 
     #[test]

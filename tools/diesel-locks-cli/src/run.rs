@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use crate::arguments::Run;
 use crate::database::Database;
 use crate::failure::{Failure, LEASE_LOST, code_of_signal, described};
-use crate::output::name;
+use crate::output::{name, print_error};
 use crate::run::child::Child;
 
 /// What this process waits for while the command runs.
@@ -32,7 +32,7 @@ enum Event {
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Returns the exit code.
-pub(crate) fn run(database: &Database, options: &Run) -> Result<u8, Failure> {
+pub(crate) fn run(database: &Database, options: &Run, as_json: bool) -> Result<u8, Failure> {
     // First: a pool would try for as long as its time-out, and a signal ends this process while it connects.
     let semaphore = slot::semaphore(&mut database.open()?, options)?;
     let (events, received) = mpsc::channel();
@@ -54,9 +54,11 @@ pub(crate) fn run(database: &Database, options: &Run) -> Result<u8, Failure> {
         .with_writer(io::stderr)
         .with_ansi(false)
         .with_target(false)
+        // It would panic if standard error can't be written.
+        .log_internal_errors(false)
         .init();
     guard.on_lost(move || drop(events.send(Event::Lost)));
-    let mut child = Child::start(&options.command, &guard)?;
+    let mut child = Child::start(&options.command, &guard, as_json)?;
     let (status, is_lost) =
         watch(&mut child, &guard, &received, options.kill_after).map_err(|source| {
             Failure::System {
@@ -150,5 +152,5 @@ fn code(status: ExitStatus) -> u8 {
 }
 
 fn say(text: &str) {
-    eprintln!("diesel-locks: {text}");
+    print_error(format_args!("diesel-locks: {text}"));
 }

@@ -47,7 +47,9 @@ pub(crate) fn serve(database: &Database, options: Serve, as_json: bool) -> Resul
         runtime.block_on(async {
             let listener = TcpListener::bind(options.listen).await?;
             let url = format!("http://{}", listener.local_addr()?);
-            Report::new(format!("listening on {url}"), json!({ "url": url })).print(as_json);
+            // It serves also when nobody can read that.
+            let report = Report::new(format!("listening on {url}"), json!({ "url": url }));
+            let _ = report.print(as_json);
             axum::serve(listener, router).await
         })
     };

@@ -10,7 +10,7 @@ use diesel::sqlite::Sqlite;
 use diesel_locks::{Error, InspectExt, ListOptions, LockRequest, ObjectLockExt, migrations};
 
 use super::{Finding, Good, Problem, Warning, found, value};
-use crate::database::{AnyConnection, Engine};
+use crate::database::{AnyConnection, Engine, LOCKED_TABLE};
 use crate::failure::described;
 use crate::output::{counted, duration};
 
@@ -81,7 +81,8 @@ fn needed(engine: Engine) -> &'static [Needed] {
 }
 
 pub(super) fn findings(conn: &mut AnyConnection) -> Vec<Finding> {
-    if let Err(error) = conn.semaphores(&ListOptions::new().limit(1))
+    let read = |conn: &mut AnyConnection| conn.semaphores(&ListOptions::new().limit(1));
+    if let Err(error) = conn.within(LOCKED_TABLE, read)
         && !error.is_insufficient_privilege()
     {
         return vec![found(Problem, "tables", described(&error))];
@@ -172,7 +173,7 @@ fn migrations(conn: &mut AnyConnection) -> Finding {
         .map(|it| it.name().version().to_string())
         .collect();
     let recorded = __diesel_schema_migrations::table.select(__diesel_schema_migrations::version);
-    match recorded.load::<String>(conn) {
+    match conn.within(LOCKED_TABLE, |conn| recorded.load::<String>(conn)) {
         Ok(recorded) => {
             let missing = ours.iter().filter(|it| !recorded.contains(it)).count();
             if missing == 0 {
@@ -214,7 +215,8 @@ fn privileges(conn: &mut AnyConnection) -> Finding {
                 "UPDATE" => format!("UPDATE {table} SET {column} WHERE 1 = 0"),
                 _ => format!("DELETE FROM {table} WHERE 1 = 0"),
             };
-            if let Err(error) = conn.batch_execute(&statement) {
+            let tried = conn.within(LOCKED_TABLE, |conn| conn.batch_execute(&statement));
+            if let Err(error) = tried {
                 is_readable &= privilege != "SELECT";
                 missing.push(format!("{privilege} on {table} ({error})"));
             }

@@ -29,7 +29,11 @@ pub(super) struct Child {
 
 impl Child {
     /// Starts this program again, which becomes the command.
-    pub(super) fn start(command: &[OsString], guard: &SlotGuard) -> Result<Self, Failure> {
+    pub(super) fn start(
+        command: &[OsString],
+        guard: &SlotGuard,
+        as_json: bool,
+    ) -> Result<Self, Failure> {
         let failed = |source| Failure::System {
             action: "start this program again",
             source,
@@ -54,6 +58,7 @@ impl Child {
             start.process_group(0);
         }
         let process = start
+            .args(as_json.then_some("--json"))
             .args(["exec", &process::id().to_string(), "--"])
             .args(command)
             .env("DIESEL_LOCKS_SEMAPHORE", guard.slot().semaphore())
@@ -74,8 +79,7 @@ impl Child {
         if let Some(signal) = Signal::from_named_raw(signal)
             && (self.has_group || !by_kernel)
         {
-            self.is_to_end = true;
-            self.send(signal);
+            self.end(signal);
         }
     }
 

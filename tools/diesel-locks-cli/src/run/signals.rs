@@ -1,8 +1,7 @@
 //! The signals that this process gets.
 
-use std::io;
 use std::sync::mpsc::Sender;
-use std::thread;
+use std::{fs, io, thread};
 
 use diesel_locks::StopToken;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
@@ -12,9 +11,13 @@ use signal_hook::low_level::siginfo::Cause;
 
 use crate::run::Event;
 
-/// Sends an event for each signal. The first that is to end this process stops the wait for a slot.
+/// Sends an event for each signal. The first that is to end this process stops the wait for a slot. One that was ignored at the
+/// start stays so, for the command too: SIGHUP by `nohup`.
 pub(super) fn receive(events: Sender<Event>, stop: StopToken) -> io::Result<()> {
-    let mut signals = SignalsInfo::<WithOrigin>::new([SIGTERM, SIGINT, SIGHUP, SIGCHLD])?;
+    let ignored = ignored();
+    let to_end = [SIGTERM, SIGINT, SIGHUP].into_iter();
+    let to_end = to_end.filter(|signal| ignored & (1 << (signal - 1)) == 0);
+    let mut signals = SignalsInfo::<WithOrigin>::new(to_end.chain([SIGCHLD]))?;
     thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
@@ -35,4 +38,12 @@ pub(super) fn receive(events: Sender<Event>, stop: StopToken) -> io::Result<()> 
             }
         })?;
     Ok(())
+}
+
+/// The ignored signals, each a bit. On other systems than Linux they are not known, and taken for none.
+fn ignored() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or_default()
 }

@@ -1,5 +1,7 @@
 //! The slot of the command.
 
+use std::time::Duration;
+
 #[cfg(feature = "mysql")]
 use diesel::MysqlConnection;
 #[cfg(feature = "postgres")]
@@ -16,13 +18,19 @@ use diesel_locks::{
 use crate::arguments::Run;
 #[cfg(feature = "postgres")]
 use crate::database::without_cache;
-use crate::database::{AnyConnection, Database, Engine};
+use crate::database::{AnyConnection, Database, Engine, LOCKED_TABLE};
 use crate::failure::Failure;
 use crate::operate::semaphore_named;
 
 /// The semaphore with the number of permits that limits the command.
 pub(super) fn semaphore(conn: &mut AnyConnection, options: &Run) -> Result<Semaphore, Failure> {
-    let registered = semaphore_named(conn, &options.semaphore)?.and_then(|it| it.permits);
+    let limit = if options.no_wait {
+        LOCKED_TABLE
+    } else {
+        options.wait.unwrap_or(Duration::MAX)
+    };
+    let found = conn.within(limit, |conn| semaphore_named(conn, &options.semaphore))?;
+    let registered = found.and_then(|it| it.permits);
     Ok(match (options.permits, registered) {
         (None, Some(_)) => Semaphore::registered(&options.semaphore),
         (permits, _) => Semaphore::new(&options.semaphore, permits.unwrap_or(1)),

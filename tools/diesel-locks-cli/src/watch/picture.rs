@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use humantime::format_duration;
 
-use crate::output::{counted, duration, time};
+use crate::output::{counted, duration, is_visible, time};
 use crate::watch::reader::Reading;
 
 /// How much longer than the interval a reading may take before it is said.
@@ -64,7 +64,7 @@ impl Picture {
 
 /// A terminal would obey control characters, which messages of a server may have.
 fn cut(line: &str, columns: usize) -> String {
-    let plain = line.chars().map(|c| if c.is_control() { '?' } else { c });
+    let plain = line.chars().map(|c| if is_visible(c) { c } else { '?' });
     if line.chars().count() <= columns {
         return plain.collect();
     }
@@ -106,7 +106,7 @@ mod tests {
     fn long_and_harmful_lines_fit() {
         assert_eq!(cut("abcde", 5), "abcde");
         assert_eq!(cut("abcdef", 5), "abcd…");
-        assert_eq!(cut("a\u{1b}[2J", 80), "a?[2J");
+        assert_eq!(cut("a\u{1b}[2J\u{202e}", 80), "a?[2J?");
     }
 
     #[test]

@@ -146,6 +146,11 @@ impl Running {
         self.child.as_ref().expect("it runs").id()
     }
 
+    /// Ends the reader of standard error.
+    pub(crate) fn stop_reading(&mut self) {
+        self.child.as_mut().expect("it runs").stderr = None;
+    }
+
     pub(crate) fn signal(&self, sent: Signal) {
         signal(self.id(), sent);
     }

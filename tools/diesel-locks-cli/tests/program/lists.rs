@@ -1,12 +1,14 @@
 //! `list`.
 
+use std::process::Stdio;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use diesel::connection::SimpleConnection;
 use diesel_locks::prelude::*;
 use program_support::connection::AnyConnection;
-use program_support::database::Database;
+use program_support::database::{Database, Engine};
 use program_support::testing::wait_until;
 
 use crate::cli::{Cli, on_engines};
@@ -19,6 +21,7 @@ on_engines!(
     object_locks_are_listed_as_far_as_they_are_known,
     sequences_are_listed,
     missing_tables_are_said,
+    locked_table_is_waited_for_for_a_short_time,
 );
 
 fn held_slots_are_listed_with_their_holders(url: &str) {
@@ -171,6 +174,40 @@ fn missing_tables_are_said(url: &str) {
     assert!(error.contains("diesel-locks migrate`"), "{error}");
 }
 
+fn locked_table_is_waited_for_for_a_short_time(url: &str) {
+    let cli = Cli::new(url);
+    let mut other =
+        AnyConnection::open(&Database::from_url(url).expect("a URL")).expect("a connection");
+    let lock = match other.engine() {
+        Engine::Postgres => "BEGIN; LOCK TABLE diesel_locks_slots",
+        Engine::Mysql => "LOCK TABLES diesel_locks_slots WRITE",
+        // It has a limit of its own.
+        Engine::Sqlite => return,
+    };
+    other.batch_execute(lock).expect("locked");
+    let commands = [
+        (69, "list slots"),
+        (1, "doctor"),
+        (69, "run --semaphore jobs --no-wait -- true"),
+        (69, "run --semaphore jobs --wait 1s -- true"),
+    ];
+    let started = commands.map(|(code, line)| {
+        let mut command = cli.command(&line.split(' ').collect::<Vec<_>>());
+        let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        (code, line, piped.spawn().expect("it starts"))
+    });
+    for (code, line, mut child) in started {
+        wait_until(line, || child.try_wait().expect("a state").is_some());
+        let output = child.wait_with_output().expect("it has ended");
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{line}: {text}");
+        assert!(
+            text.contains("another session has locked a table"),
+            "{text}"
+        );
+    }
+}
+
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 fn assert_rest_is_listed(cli: &Cli, hidden: &str, shown: &str) {
     let text = cli.text(&["list"]);
@@ -195,8 +232,6 @@ fn assert_rest_is_listed(cli: &Cli, hidden: &str, shown: &str) {
 #[cfg(feature = "mysql")]
 #[test]
 fn mysql_lists_what_the_user_may_read() {
-    use diesel::connection::SimpleConnection;
-
     type Own = program_support::testing::OwnDatabase<diesel::MysqlConnection>;
     let mut own = Own::create("MYSQL_DATABASE_URL");
     let cli = Cli::new(&own.url);
@@ -223,8 +258,6 @@ fn mysql_lists_what_the_user_may_read() {
 #[test]
 fn postgres_lists_what_the_role_may_read() {
     use diesel::Connection;
-    use diesel::connection::SimpleConnection;
-
     type Own = program_support::testing::OwnDatabase<diesel::PgConnection>;
     let mut own = Own::create("PG_DATABASE_URL");
     let cli = Cli::new(&own.url);

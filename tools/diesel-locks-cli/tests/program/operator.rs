@@ -32,9 +32,9 @@ fn slot_is_released_by_its_fence_only(url: &str) {
     );
     let error = cli.refused(1, &["release", "jobs", "1", "--fence", &fence]);
     assert_eq!(error, "slot 1 of jobs is not held: nothing was done");
-    let error = cli.refused(1, &["release", "job", "1", "--fence", &fence]);
+    let error = cli.refused(1, &["release", "no  job", "1", "--fence", &fence]);
     assert!(
-        error.starts_with("there is no semaphore \"job\""),
+        error.starts_with("there is no semaphore \"no  job\""),
         "{error}"
     );
     let error = cli.refused(2, &["release", &"x".repeat(256), "1", "--fence", "1"]);
@@ -98,7 +98,10 @@ fn number_of_permits_is_set(url: &str) {
         75,
         &["run", "--semaphore", "jobs", "--no-wait", "--", "true"],
     );
-    assert!(error.contains("jobs"), "{error}");
+    assert!(
+        error.contains("`list semaphores` whether it is paused"),
+        "{error}"
+    );
     let set = cli.json(&["set-permits", "jobs", "1"]);
     assert_eq!(
         (&set["permits"], &set["permits_before"], &set["created"]),

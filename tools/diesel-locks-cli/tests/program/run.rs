@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
 
-use program_support::testing::{Signal, TempDir, wait_until};
+use program_support::testing::{Signal, TempDir, path_in, wait_until};
 
-use crate::cli::{Cli, on_engines};
+use crate::cli::{Cli, Running, on_engines, run_arguments};
 
 on_engines!(
     exit_code_and_environment_are_those_of_the_command,
@@ -128,12 +129,39 @@ fn signals_are_passed_on(url: &str) {
     ] {
         let script =
             format!("trap 'exit 9' {name}; echo > $OUT/begun; while :; do sleep 0.02; done");
-        let run = cli.run("jobs", &["--no-wait"], &script);
+        let mut command = Command::new("env");
+        // The tests may have been started with some that are ignored.
+        command.args(cfg!(target_os = "linux").then_some("--default-signal"));
+        let run = start_by(&mut command, &cli, &script);
         run.line("begun");
         run.signal(signal);
         let (code, messages) = run.ended();
         assert_eq!(code, Some(9), "{name}: {messages}");
     }
+}
+
+/// Those that `nohup` and, for a command in the background, a shell have ignored.
+#[cfg(target_os = "linux")]
+#[test]
+fn ignored_signals_are_not_passed_on() {
+    let directory = TempDir::new().expect("a directory");
+    let cli = Cli::new(&path_in(&directory, "app.db"));
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP INT; exec \"$@\"", "sh"]);
+    let script = "trap 'exit 9' TERM; echo > $OUT/begun; while :; do sleep 0.02; done";
+    let run = start_by(&mut command, &cli, script);
+    run.line("begun");
+    for signal in [Signal::HUP, Signal::INT, Signal::TERM] {
+        run.signal(signal);
+    }
+    assert_eq!(run.ended().0, Some(9));
+}
+
+/// Starts `run` by another program, which it replaces.
+fn start_by(command: &mut Command, cli: &Cli, script: &str) -> Running {
+    let command = command.arg(env!("CARGO_BIN_EXE_diesel-locks"));
+    let command = command.args(run_arguments("jobs", &["--no-wait"], script));
+    Running::start(command.env("DATABASE_URL", &cli.url).stdin(Stdio::null()))
 }
 
 fn wait_for_a_slot_ends_by_a_signal(url: &str) {
@@ -158,9 +186,8 @@ fn command_that_can_not_be_run_releases_the_slot(url: &str) {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("a mode");
     let file = file.display().to_string();
     for (command, code) in [("no-such-command", 127), (file.as_str(), 126)] {
-        let output = cli.output(&["run", "--semaphore", "jobs", "--no-wait", "--", command]);
-        assert_eq!(output.status.code(), Some(code));
-        let error = String::from_utf8_lossy(&output.stderr);
+        let run = ["run", "--semaphore", "jobs", "--no-wait", "--", command];
+        let error = cli.refused(code, &run);
         assert!(error.contains(&format!("can't run {command:?}")), "{error}");
     }
     assert!(cli.slots("jobs").is_empty());

@@ -8,6 +8,7 @@ use crate::cli::{Cli, Running, on_engines};
 
 on_engines!(
     slot_that_is_released_by_force_ends_the_command,
+    lost_lease_ends_a_command_whose_messages_nobody_reads,
     command_that_ignores_sigterm_is_killed,
     processes_of_the_command_that_ignore_sigterm_are_killed,
     slot_is_held_until_all_processes_of_an_ended_command_have_ended,
@@ -15,6 +16,7 @@ on_engines!(
     killed_run_frees_the_slot_when_its_lease_ends,
     stopped_run_ends_the_command_when_it_continues,
     killed_command_releases_the_slot,
+    stopped_command_is_ended_by_a_signal,
 );
 
 /// Writes its process id, and ends by SIGTERM.
@@ -45,6 +47,18 @@ fn slot_that_is_released_by_force_ends_the_command(url: &str) {
         messages.contains("the lease of jobs is lost: the command gets SIGTERM"),
         "{messages}"
     );
+}
+
+fn lost_lease_ends_a_command_whose_messages_nobody_reads(url: &str) {
+    let cli = Cli::new(url);
+    // The shell writes there which child was ended by a signal, and would be ended by SIGPIPE.
+    let script = format!("exec 2> /dev/null; {WORK}");
+    let mut run = cli.run("jobs", &["--lease", "2s"], &script);
+    run.stop_reading();
+    process(&run);
+    release_by_force(&cli);
+    run.line("ended");
+    assert_eq!(run.ended().0, Some(76));
 }
 
 fn command_that_ignores_sigterm_is_killed(url: &str) {
@@ -156,6 +170,15 @@ fn killed_command_releases_the_slot(url: &str) {
     let (code, messages) = run.ended();
     assert_eq!((code, messages.as_str()), (Some(137), ""));
     assert!(cli.slots("jobs").is_empty());
+}
+
+fn stopped_command_is_ended_by_a_signal(url: &str) {
+    let cli = Cli::new(url);
+    let run = cli.run("jobs", &[], WORK);
+    signal(process(&run), Signal::STOP);
+    run.signal(Signal::TERM);
+    run.line("ended");
+    assert_eq!(run.ended().0, Some(3));
 }
 
 /// Renewals keep the slot for longer than the lease.

@@ -29,7 +29,7 @@ fn command_reads_from_the_terminal_and_gets_its_interrupt_once() {
     // Makes the terminal that of a new session.
     let mut command = Command::new("setsid");
     command
-        .arg("--ctty")
+        .args(["--ctty", "env", "--default-signal"])
         .arg(env!("CARGO_BIN_EXE_diesel-locks"));
     command.args(run_arguments("jobs", &[], SCRIPT));
     command

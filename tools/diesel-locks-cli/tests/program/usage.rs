@@ -1,5 +1,9 @@
 //! Arguments that are wrong, help, and databases that can't be reached.
 
+use std::fs::File;
+use std::io::{self, PipeWriter};
+use std::process::Stdio;
+
 use program_support::testing::TempDir;
 
 use crate::cli::Cli;
@@ -28,6 +32,35 @@ fn database_that_is_not_there_is_said_and_not_created() {
             .refused(2, &["list"])
             .contains("set DATABASE_URL")
     );
+}
+
+/// A pipe whose reader has ended.
+fn unread() -> PipeWriter {
+    io::pipe().expect("a pipe").1
+}
+
+#[test]
+fn error_that_nobody_reads_has_its_exit_code() {
+    let mut list = without_database().command(&["list"]);
+    let status = list.stderr(unread()).status();
+    assert_eq!(status.expect("it ends").code(), Some(2));
+}
+
+#[test]
+fn output_that_can_not_be_written_is_an_error_unless_nobody_reads_it() {
+    let mut command = without_database().command(&["completions", "bash"]);
+    let mut completions = |output: Stdio| command.stdout(output).output().expect("it ends");
+    assert_eq!(completions(unread().into()).status.code(), Some(0));
+    if cfg!(target_os = "linux") {
+        let full = File::create("/dev/full").expect("it is there");
+        let output = completions(full.into());
+        assert_eq!(output.status.code(), Some(1));
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            error.contains("can't write to standard output: "),
+            "{error}"
+        );
+    }
 }
 
 #[cfg(all(feature = "postgres", feature = "mysql"))]
