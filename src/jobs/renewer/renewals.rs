@@ -17,7 +17,6 @@ use crate::acts::events;
 use crate::acts::failures;
 use crate::engine::HasEngine;
 use crate::jobs::callbacks::never_wait;
-use crate::jobs::guard::State;
 use crate::jobs::renewer::{Inner, Renew, Sends, Shared};
 use crate::rt::alarm::call_at;
 use crate::rt::{self, Polled, caught};
@@ -60,9 +59,8 @@ async fn run<P: Pool>(mut running: Running<P>) {
         .await
         .is_err()
     {
-        let mut inner = running.shared.lock();
-        inner.postpone(Instant::now() + RESTART_DELAY);
-        drop(inner);
+        let restart = Instant::now() + RESTART_DELAY;
+        running.shared.lock().postpone(restart);
         let told =
             async { tracing::error!("panic while slots were renewed or released; retrying") };
         let _ = caught(told).await;
