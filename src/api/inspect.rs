@@ -75,7 +75,7 @@ pair! {
         /// | [`started_at`](crate::LockSession::started_at) | in microseconds | in microseconds | in seconds | |
         /// | [`waiting_since`](crate::LockWaiter::waiting_since) | in microseconds; missing for the first moment of a wait | the begin of the statement that waits | in seconds | |
         /// | shown like a lock | a transaction that purges | a transaction that purges | | |
-        /// | privileges | none; `pg_read_all_stats` for times, hosts and queries of other users' sessions | SELECT on `performance_schema` | `PROCESS` | |
+        /// | privileges | SELECT on `diesel_locks_objects`; `pg_read_all_stats` for times, hosts and queries of other users' sessions | SELECT on `performance_schema` | `PROCESS` | |
         /// | reads | the server's locks; with kept locks, the rows of the table | all locks of InnoDB | all locks of InnoDB for which sessions wait | |
         ///
         /// MariaDB reads its locks again only when no session has asked for 0.1 s, and returns the former result until then: ask at
@@ -97,7 +97,7 @@ pair! {
         /// # Errors
         ///
         /// [`Error::InvalidLimit`] for a limit of 0, or above [`MAX_LISTED`](crate::limits::MAX_LISTED). [`Error::LocksNotShown`]
-        /// on SQLite, and on MySQL with `performance_schema = OFF`. [Others](crate::Error#errors-by-method).
+        /// on SQLite, on a hot standby of PostgreSQL, and on MySQL with `performance_schema = OFF`. [Others](crate::Error#errors-by-method).
         #[doc(alias("pg_locks", "pg_stat_activity", "data_locks", "INNODB_TRX", "waiters", "blocking"))]
         fn held_object_locks(limit: u32) -> Result<Vec<HeldObjectLock>, Error> {
             |engine| unless_dropped!(engine, |engine| async {

@@ -55,6 +55,18 @@ fn standby_refuses_to_write(nodes: &Nodes) {
         [""; 0]
     );
     refuses_to_write(&mut standby);
+    let locks = standby.held_object_locks(1);
+    let error = locks.expect_err("those of the primary");
+    assert!(
+        matches!(
+            error,
+            Error::LocksNotShown {
+                engine: "PostgreSQL",
+                ..
+            }
+        ),
+        "{error:?}"
+    );
     for retention in [Retention::Transient, Retention::Kept] {
         let lock = LockRequest::new("a").retention(retention);
         let locked = standby.transaction(|conn| conn.lock_object(&lock));

@@ -61,6 +61,9 @@ statement! {
          AND writer.mode = 'RowExclusiveLock' AND writer.granted) \
          LEFT JOIN pg_stat_activity AS session ON session.pid = locks.pid"
     }
+
+    InRecovery {} -> Bool,
+    |self| { "SELECT pg_is_in_recovery()" }
 }
 
 #[derive(Queryable)]
@@ -108,6 +111,12 @@ pub(crate) async fn held_locks(
         conn.batch(FORGET_SESSIONS).await?;
     }
     let rows: Vec<ServerLock> = autocommit_retry!(conn, conn.load(ServerLocks {}).await)?;
+    if rows.is_empty() && conn.get_result(InRecovery {}).await? {
+        return Err(Error::LocksNotShown {
+            engine: "PostgreSQL",
+            reason: "this server is a hot standby, which has no object locks, and slots as of its last replay: ask the primary",
+        });
+    }
     // The server shows the keys as numbers without a sign.
     let keys: HashSet<i32> = rows.iter().filter_map(key).collect();
     let ids = if keys.is_empty() {
