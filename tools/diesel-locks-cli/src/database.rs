@@ -42,6 +42,11 @@ impl Database {
         let Some(url) = url.filter(|url| !url.is_empty()) else {
             return usage("no database: pass --database-url, or set DATABASE_URL".to_owned());
         };
+        if is_key_and_value(url) {
+            let text = "a database URL is needed, such as postgres://user@host/database, not keys and values (for a file begin \
+                        with ./)";
+            return usage(text.to_owned());
+        }
         let (engine, url) = match url.split_once("://") {
             Some(("postgres" | "postgresql", _)) => (Engine::Postgres, url.to_owned()),
             Some(("mysql" | "mariadb", rest)) => (Engine::Mysql, format!("mysql://{rest}")),
@@ -65,6 +70,11 @@ impl Database {
                 "this program was built without MySQL and MariaDB: build it with --features mysql"
                     .to_owned(),
             ),
+            Engine::Postgres if !is_encoded(&url) => usage(
+                "the database URL has a character that must be encoded: in a user or password @ as %40, / as %2F, a space as \
+                 %20; everywhere % as %25"
+                    .to_owned(),
+            ),
             Engine::Sqlite if url.is_empty() || url.contains(":memory:") => {
                 usage("an SQLite database in memory is that of one process: name a file".to_owned())
             }
@@ -75,12 +85,7 @@ impl Database {
     /// Connects to a database that exists.
     pub(crate) fn open(&self) -> Result<AnyConnection, Failure> {
         // SQLite would create the file of a misspelt path.
-        let uri = self.url.strip_prefix("file:");
-        let path = uri.map_or(&*self.url, |uri| {
-            uri.split(['?', '#']).next().unwrap_or(uri)
-        });
-        let is_encoded = uri.is_some() && path.contains('%');
-        if self.engine == Engine::Sqlite && !is_encoded && !Path::new(path).exists() {
+        if self.engine == Engine::Sqlite && !file_exists(&self.url) {
             return Err(Failure::Connection(ConnectionError::BadConnection(
                 format!(
                     "there is no SQLite file {:?}; `diesel-locks migrate` creates it",
@@ -138,6 +143,42 @@ impl Database {
             #[cfg(not(all(feature = "postgres", feature = "mysql")))]
             _ => unreachable!("from_url has refused it"),
         })
+    }
+}
+
+/// Whether it is a connection string of another kind, such as libpq's.
+fn is_key_and_value(text: &str) -> bool {
+    let is_in_key = |c: char| c.is_ascii_alphabetic() || "_ ".contains(c);
+    text.split_once('=')
+        .is_some_and(|(key, _)| key.chars().all(is_in_key))
+}
+
+/// Otherwise libpq takes a part of the password for something else, and repeats it in its error. Diesel reads the URLs of MySQL.
+fn is_encoded(url: &str) -> bool {
+    let (_, rest) = url.split_once("://").unwrap_or_default();
+    let path = rest.find('/').unwrap_or(rest.len());
+    let parameters = rest[path..].find('?').map_or(rest.len(), |it| path + it);
+    let is_reserved = |c: char| "@/".contains(c) || c.is_whitespace();
+    let is_hex = |it: &str| it != "00" && it.bytes().all(|byte| byte.is_ascii_hexdigit());
+    rest[..parameters]
+        .rsplit_once('@')
+        .is_none_or(|(user, _)| !user.contains(is_reserved))
+        && url
+            .split('%')
+            .skip(1)
+            .all(|it| it.get(..2).is_some_and(is_hex))
+}
+
+fn file_exists(url: &str) -> bool {
+    let Some(uri) = url.strip_prefix("file:") else {
+        return Path::new(url).exists();
+    };
+    let path = uri.split(['?', '#']).next().unwrap_or(uri);
+    if path.contains('%') {
+        // SQLite decodes it.
+        SqliteConnection::establish(&format!("file:{path}?mode=ro")).is_ok()
+    } else {
+        Path::new(path).exists()
     }
 }
 
@@ -238,6 +279,8 @@ mod tests {
             ("sqlite:///a/b", Engine::Sqlite, "/a/b"),
             ("sqlite:b", Engine::Sqlite, "b"),
             ("b.sqlite", Engine::Sqlite, "b.sqlite"),
+            ("./a=b", Engine::Sqlite, "./a=b"),
+            ("file:a?mode=ro", Engine::Sqlite, "file:a?mode=ro"),
         ] {
             let url = url.to_owned();
             let expected = Database {
@@ -251,13 +294,26 @@ mod tests {
         assert_eq!(database.name(), "mysql://h:3306/d");
         for url in [
             "postgres://h/d?user=u&password=se@cret",
-            "postgres://u:se?c@ret@h/d",
-            "postgres://u:se/cret@h/d",
+            "mysql://u:se?c@ret@h/d",
+            "mysql://u:se/cret@h/d",
         ] {
             let name = Database::from_url(Some(url)).expect("a URL").name();
             assert!(!name.contains("ret") && !name.contains("se"), "{name}");
         }
-        for url in [None, Some(""), Some("oracle://secret@x"), Some(":memory:")] {
+        for url in [
+            None,
+            Some(""),
+            Some("oracle://secret@x"),
+            Some(":memory:"),
+            Some("postgres://u:secret%zz@h/d"),
+            Some("postgres://u:secret%@h/d"),
+            Some("postgres://u:secret%00@h/d"),
+            Some("postgres://u:a@secret@h/d"),
+            Some("postgres://u:secret/a@h/d"),
+            Some("postgres://u:a secret@h/d"),
+            Some("host=h password=secret dbname=d"),
+            Some("password = secret"),
+        ] {
             let error = Database::from_url(url).expect_err("no URL");
             assert_eq!(error.code(), 2);
             assert!(!error.line().contains("secret"), "{error}");
