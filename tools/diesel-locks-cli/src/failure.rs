@@ -97,8 +97,8 @@ pub(crate) fn code_of_signal(signal: i32) -> u8 {
 pub(crate) fn described(error: &(dyn StdError + 'static)) -> String {
     let mut text = match error.downcast_ref() {
         Some(Error::MissingTables { .. }) => {
-            "the tables of diesel-locks are missing: run `diesel-locks migrate` (if they exist: add their schema to the \
-             search_path, and grant the user USAGE on it)"
+            "the tables of diesel-locks are missing: run `diesel-locks migrate` (if they exist on PostgreSQL: add their \
+             schema to the search_path, and grant the user USAGE on it)"
                 .to_owned()
         }
         Some(Error::UnknownSemaphore { semaphore }) => {

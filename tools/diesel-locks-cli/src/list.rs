@@ -56,7 +56,7 @@ pub(crate) fn list(conn: &mut AnyConnection, options: &List) -> Result<Report, F
         let (title, field) = titles(kind);
         match read(conn, kind, options) {
             Ok(list) => {
-                texts.push(with_title(title, &list, options));
+                texts.push(with_title(kind, &list, options));
                 let rows = json!({ "rows": list.rows, "not_shown": list.not_shown, "may_be_more": list.may_be_more });
                 json.insert(field.to_owned(), rows);
             }
@@ -108,20 +108,30 @@ fn is_refusal(error: &Error) -> bool {
     error.is_insufficient_privilege() || matches!(error, Error::LocksNotShown { .. })
 }
 
-fn with_title(title: &str, list: &Printed, options: &List) -> String {
+fn with_title(kind: Kind, list: &Printed, options: &List) -> String {
+    let (title, _) = titles(kind);
     if list.rows.is_empty() {
-        let selected = match options.prefix.as_str() {
-            "" => String::new(),
-            prefix => format!(" whose name begins with {prefix:?}"),
+        // Other lists have no keys.
+        let key_prefix = match kind {
+            Kind::Sequences => &*options.key_prefix,
+            _ => "",
         };
-        return format!("{title}: none{selected}{}", list.text);
+        let selected: Vec<_> = [("name", &*options.prefix), ("key", key_prefix)]
+            .into_iter()
+            .filter(|(_, prefix)| !prefix.is_empty())
+            .map(|(what, prefix)| format!(" whose {what} begins with {prefix:?}"))
+            .collect();
+        return format!("{title}: none{}{}", selected.join(" and"), list.text);
     }
     let mut text = format!("{title}\n{}", list.text);
     if list.not_shown > 0 || list.may_be_more {
         let least = if list.may_be_more { "at least " } else { "" };
-        let rows = counted(options.limit as usize, "row");
+        let raise = match options.limit {
+            MAX_LISTED => String::new(),
+            limit => format!(", or raise --limit ({})", counted(limit as usize, "row")),
+        };
         text = format!(
-            "{text}\n  {least}{} not shown: select by --prefix, or raise --limit ({rows})",
+            "{text}\n  {least}{} not shown: select by --prefix{raise}",
             list.not_shown
         );
     }

@@ -164,6 +164,49 @@ fn sequences_are_listed(url: &str) {
     let listed = cli.json(&["list", "sequences", "--prefix", "pa", "--key-prefix", "47"]);
     let expected = serde_json::json!([{ "name": "pass", "key": "4711", "last_number": "1" }]);
     assert_eq!(listed["sequences"]["rows"], expected);
+    let others = cli.text(&["list", "sequences", "--key-prefix", "zz"]);
+    assert_eq!(others, "Sequences: none whose key begins with \"zz\"\n");
+    let others = cli.text(&["list", "--prefix", "a", "--key-prefix", "zz"]);
+    for part in [
+        "Semaphores: none whose name begins with \"a\"\n",
+        "Sequences: none whose name begins with \"a\" and whose key begins with \"zz\"\n",
+    ] {
+        assert!(others.contains(part), "{others}");
+    }
+}
+
+#[test]
+fn largest_limit_is_not_raised() {
+    use diesel::connection::SimpleConnection;
+
+    let directory = program_support::testing::TempDir::new().expect("a directory");
+    let cli = Cli::new(&program_support::testing::path_in(&directory, "app.db"));
+    let mut conn =
+        AnyConnection::open(&Database::from_url(&cli.url).expect("a URL")).expect("a connection");
+    let rows = "INSERT INTO diesel_locks_sequences (name, scope, last) \
+                WITH RECURSIVE number (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < 10000) \
+                SELECT 'number-' || n, '', n FROM number";
+    conn.batch_execute(rows).expect("rows");
+    let text = cli.text(&["list", "sequences", "--limit", "9999"]);
+    assert!(text.ends_with("select by --prefix, or raise --limit (9999 rows)\n"));
+    let text = cli.text(&["list", "sequences", "--limit", "10000"]);
+    assert!(text.ends_with("select by --prefix\n"));
+}
+
+/// SQLite decodes the path, which is not that of a file before.
+#[test]
+fn missing_sqlite_file_is_not_created() {
+    let directory = program_support::testing::TempDir::new().expect("a directory");
+    let path = program_support::testing::path_in(&directory, "x y.db");
+    let cli = Cli {
+        url: format!("file:{}", path.replace(' ', "%20")),
+    };
+    let error = cli.refused(69, &["list"]);
+    assert!(error.contains("there is no SQLite file"), "{error}");
+    assert!(!std::path::Path::new(&path).exists());
+    cli.text(&["migrate"]);
+    cli.text(&["list"]);
+    assert!(std::path::Path::new(&path).exists());
 }
 
 fn missing_tables_are_said(url: &str) {
@@ -172,6 +215,8 @@ fn missing_tables_are_said(url: &str) {
     };
     let error = cli.refused(69, &["list"]);
     assert!(error.contains("diesel-locks migrate`"), "{error}");
+    // Other engines have no search_path.
+    assert!(!error.contains("if they exist: "), "{error}");
 }
 
 fn locked_table_is_waited_for_for_a_short_time(url: &str) {
