@@ -1,9 +1,12 @@
 //! A replica of MariaDB or MySQL that takes the place of its source, with asynchronous and semi-synchronous replication.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection;
+use diesel::dsl::sql;
 use diesel::prelude::*;
+use diesel::sql_types::Text;
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, Retention};
 
@@ -17,6 +20,7 @@ pub(crate) const TESTS: Tests = &[
         "semi_synchronous_replication_ends_at_its_time_out",
         semi_synchronous_replication_ends_at_its_time_out,
     ),
+    ("doctor_writes_nothing", doctor_writes_nothing),
     // The last one: afterwards there is no replica.
     (
         "promoted_replica_has_what_it_received",
@@ -35,6 +39,8 @@ struct Statements {
     semi: [&'static str; 2],
     /// The schema of counters.
     status: &'static str,
+    /// What a server has written to its log.
+    log: &'static str,
 }
 
 impl Statements {
@@ -54,6 +60,7 @@ impl Statements {
                 forget_source: "RESET SLAVE ALL; SET GLOBAL read_only = 0",
                 semi: ["rpl_semi_sync_master", "rpl_semi_sync_slave"],
                 status: "information_schema",
+                log: "@@gtid_binlog_pos",
             };
         }
         Self {
@@ -66,6 +73,7 @@ impl Statements {
             forget_source: "RESET REPLICA ALL; SET GLOBAL read_only = 0",
             semi: ["rpl_semi_sync_source", "rpl_semi_sync_replica"],
             status: "performance_schema",
+            log: "@@gtid_executed",
         }
     }
 }
@@ -241,6 +249,62 @@ fn semi_synchronous_replication_ends_at_its_time_out(nodes: &Nodes) {
     let drawn = draw(&mut conn).expect("a number");
     assert!(started.elapsed() >= TIMEOUT);
     assert_eq!(applied(), drawn - 1, "a fail-over would lose it");
+}
+
+/// What the command `diesel-locks`, which is built beside the tests, finds there, and its exit code.
+fn doctor(url: &str) -> (String, Option<i32>) {
+    let tests = std::env::current_exe().expect("a path");
+    let built = tests.ancestors().nth(2).expect("a directory");
+    let output = Command::new(built.join("diesel-locks"))
+        .arg("doctor")
+        .env("DATABASE_URL", url)
+        .output()
+        .expect("it is built");
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    (text, output.status.code())
+}
+
+/// A replica that has written to its log can't follow its source any more.
+fn doctor_writes_nothing(nodes: &Nodes) {
+    let mut pair = Pair::following(nodes, "doctor");
+    let mut source = pair.app(0).expect("the source");
+    diesel_locks::migrate(&mut source).expect("migrate");
+    let some =
+        "CREATE USER some IDENTIFIED BY ''; GRANT INSERT, UPDATE, DELETE ON doctor.* TO some";
+    pair.source.batch_execute(some).expect("a user");
+    let [root, app, some] = ["root", "app", "some"].map(|user| {
+        nodes
+            .url(1, "doctor")
+            .replace("//root@", &format!("//{user}@"))
+    });
+    await_that(|| MysqlConnection::establish(&some).is_ok());
+    let log = pair.statements.log;
+    let mut written = || -> String {
+        let position = diesel::select(sql::<Text>(log)).get_result(&mut pair.replica);
+        position.expect("a position")
+    };
+    let before = written();
+
+    // An administrator may write in spite of `read_only`.
+    let (found, code) = doctor(&root);
+    assert_eq!(code, Some(0), "{found}");
+    assert!(found.contains("ok       object locks: "), "{found}");
+    assert!(found.contains("warning  read_only: ON: "), "{found}");
+    assert_eq!(written(), before);
+
+    let (found, code) = doctor(&app);
+    assert_eq!(code, Some(1), "{found}");
+    let remedy = "so it cannot execute this statement: connect to the primary\n";
+    assert!(found.contains(remedy), "{found}");
+    assert!(!found.contains("would lack"), "{found}");
+
+    // What `read_only` refuses is no privilege that it lacks.
+    let (found, code) = doctor(&some);
+    assert_eq!(code, Some(1), "{found}");
+    let lacks = "would lack SELECT on diesel_locks_objects (";
+    assert!(found.contains(lacks), "{found}");
+    let has = ["INSERT", "UPDATE", "DELETE"].map(|it| format!("{it} on diesel_locks_"));
+    assert!(!has.iter().any(|it| found.contains(it)), "{found}");
 }
 
 fn promoted_replica_has_what_it_received(nodes: &Nodes) {

@@ -55,8 +55,9 @@ fn found(verdict: Verdict, subject: &'static str, text: impl Into<String>) -> Fi
 pub(crate) fn doctor(database: &Database) -> Result<Report, Failure> {
     let mut conn = database.open()?;
     let mut findings = vec![settings::version(&mut conn)?];
-    findings.extend(tables::findings(&mut conn));
+    // First, as the session has them: some would make the rest fail, by another name.
     findings.extend(settings::findings(&mut conn));
+    findings.extend(tables::findings(&mut conn));
     findings.extend(connections::findings(&mut conn));
     findings.extend(clock_difference(&mut conn));
     let lines = findings

@@ -11,7 +11,10 @@ use program_support::testing::{TempDir, path_in};
 use crate::cli::{Cli, on_engines};
 use crate::doctor::findings;
 
-on_engines!(first_migrations_alone_are_a_problem);
+on_engines!(
+    first_migrations_alone_are_a_problem,
+    changed_tables_are_a_problem,
+);
 
 fn open(cli: &Cli) -> AnyConnection {
     AnyConnection::open(&Database::from_url(&cli.url).expect("a URL")).expect("a connection")
@@ -51,6 +54,25 @@ fn first_migrations_alone_are_a_problem(url: &str) {
     assert_found(&cli, "problem", "migrations", &parts);
     cli.text(&["migrate"]);
     assert_healthy(&cli, "migrations");
+}
+
+/// `migrate` does not restore them.
+fn changed_tables_are_a_problem(url: &str) {
+    let cli = Cli::new(url);
+    assert_healthy(&cli, "tables");
+    for (change, missing) in [
+        (
+            "ALTER TABLE diesel_locks_slots DROP COLUMN data",
+            "recorded as run, but the database has no diesel_locks_slots.data ",
+        ),
+        (
+            "DROP TABLE diesel_locks_slots",
+            "recorded as run, but the database has no diesel_locks_slots.name ",
+        ),
+    ] {
+        open(&cli).batch_execute(change).expect(change);
+        assert_found(&cli, "problem", "tables", &[missing]);
+    }
 }
 
 #[test]

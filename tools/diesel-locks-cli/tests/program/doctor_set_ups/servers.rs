@@ -4,8 +4,9 @@ use diesel::connection::SimpleConnection;
 use program_support::database::Engine;
 use program_support::on_servers;
 
-use super::{assert_found, assert_healthy, open};
+use super::{assert_found, assert_healthy, complaints, open};
 use crate::cli::Cli;
+use crate::doctor::findings;
 use crate::user::{TABLES, User};
 
 on_servers!(
@@ -64,6 +65,14 @@ fn missing_privilege_is_a_problem(url: &str) {
         user.by_owner(&format!("GRANT {privilege} ON {table} TO {grantee}"));
     }
     assert_healthy(&user.cli, "privileges");
+    user.by_owner(&format!(
+        "REVOKE SELECT, INSERT ON diesel_locks_fences FROM {grantee}"
+    ));
+    let parts = [
+        "SELECT on diesel_locks_fences (",
+        "INSERT on diesel_locks_fences (",
+    ];
+    assert_found(&user.cli, "problem", "privileges", &parts);
 }
 
 fn read_only_user_is_a_problem(url: &str) {
@@ -83,7 +92,7 @@ fn read_only_user_is_a_problem(url: &str) {
         ),
     };
     user.set(setting, value);
-    let parts = ["read-only", "connect to the primary", remedy];
+    let parts = ["read-only", remedy];
     assert_found(&user.cli, "problem", "object locks", &parts);
 }
 
@@ -140,6 +149,10 @@ fn settings_of_a_role_are_found() {
     let mut user = User::create(&cli);
     user.set("idle_in_transaction_session_timeout", "'5min'");
     assert_healthy(&user.cli, "idle_in_transaction_session_timeout");
+    let shown = findings(&user.cli, 0)
+        .into_iter()
+        .find(|it| it.1 == "idle_in_transaction_session_timeout");
+    assert_eq!(shown.expect("a finding").2, "5min");
     for (setting, value, parts) in [
         ("lock_timeout", "'2s'", ["2s: it ends waits", "set it to 0"]),
         (
@@ -200,10 +213,47 @@ fn what_postgres_hides_from_a_role_is_a_problem() {
 
     // Tables of another schema are found with the search_path that this user has.
     user.by_owner("CREATE SCHEMA locks; ALTER TABLE diesel_locks_slots SET SCHEMA locks");
-    let parts = ["add their schema to the search_path", "USAGE"];
+    let parts = ["add its schema to the search_path", "USAGE"];
     assert_found(&user.cli, "problem", "tables", &parts);
     user.by_owner("ALTER TABLE locks.diesel_locks_slots SET SCHEMA public");
     assert_healthy(&user.cli, "tables");
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn missing_functions_of_postgres_are_a_problem() {
+    let own =
+        program_support::testing::OwnDatabase::<diesel::PgConnection>::create("PG_DATABASE_URL");
+    let cli = Cli::new(&own.url);
+    let mut conn = open(&cli);
+    let mut change = |sql: &str| conn.batch_execute(sql).expect(sql);
+    change("DROP FUNCTION diesel_locks_acquire_slot");
+    let parts = ["recorded as run, but the database has no diesel_locks_acquire_slot("];
+    assert_found(&cli, "problem", "tables", &parts);
+    // As after `pg_dump --table 'diesel_locks_*'`.
+    change("DROP FUNCTION diesel_locks_try_acquire; DROP TABLE __diesel_schema_migrations");
+    let parts = ["diesel_locks_try_acquire", "restore it with the tables"];
+    assert_found(&cli, "problem", "object locks", &parts);
+}
+
+/// Without it an operator's list fails as soon as a session holds a kept lock.
+#[cfg(feature = "postgres")]
+#[test]
+fn operator_of_postgres_needs_the_table_of_objects() {
+    let own =
+        program_support::testing::OwnDatabase::<diesel::PgConnection>::create("PG_DATABASE_URL");
+    let cli = Cli::new(&own.url);
+    let mut user = User::reader(&cli);
+    let found = complaints(&user.cli, 1, "list objects");
+    assert!(
+        matches!(&found[..], [(verdict, text)] if verdict == "warning" && text.contains("diesel_locks_objects")),
+        "{found:?}"
+    );
+    let grantee = user.grantee();
+    user.by_owner(&format!(
+        "GRANT SELECT ON diesel_locks_objects TO {grantee}"
+    ));
+    assert!(complaints(&user.cli, 1, "list objects").is_empty());
 }
 
 #[cfg(feature = "mysql")]
@@ -237,15 +287,84 @@ fn settings_of_mysql_sessions_are_found() {
             "CAST(600 AS UNSIGNED)",
             "CAST(28800 AS UNSIGNED)",
             "warning",
-            ["keeps its locks for so long", "set a shorter one"],
+            ["28800 s: ", "keeps its locks for so long"],
+        ),
+        (
+            "wait_timeout",
+            "CAST(60 AS UNSIGNED)",
+            "CAST(1 AS UNSIGNED)",
+            "warning",
+            ["1 s: ", "one that sleeps longer loses them"],
+        ),
+        (
+            "completion_type",
+            "\"NO_CHAIN\"",
+            "\"RELEASE\"",
+            "problem",
+            ["RELEASE: ", "set it to NO_CHAIN"],
         ),
     ] {
         user.set(setting, good);
         assert_healthy(&user.cli, setting);
         user.set(setting, bad);
         assert_found(&user.cli, verdict, setting, &parts);
+        // It is not found again by what fails because of it.
+        let findings = findings(&user.cli, i32::from(verdict == "problem"));
+        let others = findings
+            .iter()
+            .filter(|it| it.0 == "problem" && it.1 != setting);
+        assert_eq!(others.count(), 0, "{findings:?}");
     }
+    let is_mysql = open(&cli).batch_execute("DO @@max_execution_time").is_ok();
+    let (setting, shown) = if is_mysql {
+        ("max_execution_time", "max_execution_time = 9000: ")
+    } else {
+        ("max_statement_time", "max_statement_time = 9000: ")
+    };
+    let subject = "limit of statements";
+    user.set(setting, "CAST(0 AS UNSIGNED)");
+    assert_healthy(&user.cli, subject);
+    user.set(setting, "CAST(9000 AS UNSIGNED)");
+    let parts = [shown, "set it to 0"];
+    assert_found(&user.cli, "warning", subject, &parts);
     // It refuses none of this crate's statements.
     user.set("sql_safe_updates", "1");
     assert_healthy(&user.cli, "privileges");
+}
+
+#[cfg(feature = "mysql")]
+#[test]
+fn settings_of_mysql_servers_are_found() {
+    let own = program_support::testing::OwnDatabase::<diesel::MysqlConnection>::create(
+        "MYSQL_DATABASE_URL",
+    );
+    let cli = Cli::new(&own.url);
+    let mut conn = open(&cli);
+    let mut change = |sql: &str| conn.batch_execute(sql).expect(sql);
+    for (setting, good, bad, part) in [
+        (
+            "innodb_flush_log_at_trx_commit",
+            "2",
+            "0",
+            "slots may be granted twice",
+        ),
+        (
+            "innodb_deadlock_detect",
+            "ON",
+            "OFF",
+            "lasts until innodb_lock_wait_timeout",
+        ),
+    ] {
+        change(&format!(
+            "SET @before = @@GLOBAL.{setting}; SET GLOBAL {setting} = {good}"
+        ));
+        assert_healthy(&cli, setting);
+        change(&format!("SET GLOBAL {setting} = {bad}"));
+        assert_found(&cli, "warning", setting, &[part]);
+        change(&format!("SET GLOBAL {setting} = @before"));
+    }
+    assert_healthy(&cli, "tables");
+    change("ALTER TABLE diesel_locks_fences ENGINE = MyISAM");
+    let parts = ["diesel_locks_fences: MyISAM, which has no transactions"];
+    assert_found(&cli, "problem", "tables", &parts);
 }
