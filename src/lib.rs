@@ -88,8 +88,9 @@
 //!
 //! In the transaction that Diesel's `begin_test_transaction` opens, `run_transaction`, requests for several permits, [`migrate`],
 //! `raise_fences`, `set_permits`, `request_release`, `set_slot_data` and the methods that purge or register return
-//! [`Error::AlreadyInTransaction`], and the first use of a semaphore [`Error::NotRegistered`]: migrate and register before it begins. On MySQL and MariaDB, at their default isolation level, locks and slots return
-//! [`Error::UnsuitableIsolation`]: set the session to READ COMMITTED first, or give each test its own database.
+//! [`Error::AlreadyInTransaction`], and the first use of a semaphore [`Error::NotRegistered`]: migrate and register before it
+//! begins. On MySQL and MariaDB, at their default isolation level, locks and slots return [`Error::UnsuitableIsolation`]: set the
+//! session to READ COMMITTED first, or give each test its own database.
 //!
 //! To test code that takes a pool, give the pool one connection, as a database `:memory:` of SQLite needs too: all of the test runs
 //! in the transaction of that connection, and a second request waits until the first one has returned it.
@@ -131,7 +132,8 @@
 //! - `async-postgres`, `async-mysql`, `async-sqlite`: the connections of diesel-async 0.9; the traits `Async..Ext`,
 //!   `migrate_async`, `run_migrations_async`, `assume_single_writer_async`, and `set_cancel_tls` (`async-postgres`). `async-postgres` and `async-mysql`
 //!   need no client library of the database. All three need a runtime of tokio with `enable_all`.
-//! - `bb8`, `deadpool`: diesel-async's pools; the types of `r2d2`, `Async`, `error::AsyncPoolError`, `Error::AsyncPool`, `Error::Stopped`.
+//! - `bb8`, `deadpool`: diesel-async's pools; the types of `r2d2`, `Async`, `error::AsyncPoolError`, `Error::AsyncPool`,
+//!   `Error::Stopped`.
 //! - `cron`: `TimerJob::cron`, `Error::InvalidSchedule`; with one of the pools.
 //! - `metrics`: [metrics](https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md#metrics) on the facade of the crate
 //!   `metrics`; `describe_metrics`.

@@ -1,5 +1,5 @@
-//! For operators: creates the tables, registers semaphores, sets their permits, creates and removes slots, releases them by force, raises fences; lists semaphores, slots and
-//! sequences.
+//! For operators: creates the tables, registers semaphores, sets their permits, creates and removes slots, releases them by force,
+//! raises fences; lists semaphores, slots and sequences.
 
 use std::borrow::Borrow;
 use std::time::Duration;

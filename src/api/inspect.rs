@@ -97,7 +97,8 @@ pair! {
         /// # Errors
         ///
         /// [`Error::InvalidLimit`] for a limit of 0, or above [`MAX_LISTED`](crate::limits::MAX_LISTED). [`Error::LocksNotShown`]
-        /// on SQLite, on a hot standby of PostgreSQL, and on MySQL with `performance_schema = OFF`. [Others](crate::Error#errors-by-method).
+        /// on SQLite, on a hot standby of PostgreSQL, and on MySQL with `performance_schema = OFF`.
+        /// [Others](crate::Error#errors-by-method).
         #[doc(alias("pg_locks", "pg_stat_activity", "data_locks", "INNODB_TRX", "waiters", "blocking"))]
         fn held_object_locks(limit: u32) -> Result<Vec<HeldObjectLock>, Error> {
             |engine| unless_dropped!(engine, |engine| async {

@@ -201,7 +201,8 @@ pair! {
         /// Deletes the kept rows of objects that no transaction holds. Returns the number of rows deleted.
         ///
         /// Waits for no lock: a held row is skipped. A row that is being deleted delays other sessions for one short transaction of
-        /// at most 500 rows (100 on PostgreSQL). On SQLite it waits for other writers without limit, and deletes all rows at once. Fails in an open transaction, which would lock the deleted rows until it ends.
+        /// at most 500 rows (100 on PostgreSQL). On SQLite it waits for other writers without limit, and deletes all rows at once.
+        /// Fails in an open transaction, which would lock the deleted rows until it ends.
         #[doc(alias("cleanup", "delete_locks"))]
         fn purge_object_locks() -> Result<usize, Error> {
             |engine| unless_dropped!(engine, |engine| purge(engine))

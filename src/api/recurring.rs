@@ -161,7 +161,8 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<R2d2Pool<C>>
     ///
     /// # Errors
     ///
-    /// Those of [`run_as_leader`](Self::run_as_leader); [`Error::InvalidInterval`] for the period and the offset too; `Error::InvalidSchedule`.
+    /// Those of [`run_as_leader`](Self::run_as_leader); [`Error::InvalidInterval`] for the period and the offset too;
+    /// `Error::InvalidSchedule`.
     #[doc(alias("cron", "scheduler", "ShedLock", "SchedulerLock", "periodic"))]
     pub fn run_on_timer<E, F>(
         &self,

@@ -12,8 +12,8 @@ pub const MAX_PERMITS: u32 = 100_000;
 /// The maximum number of permits of one request ([`LeaseOptions::permits`](crate::LeaseOptions::permits)).
 pub const MAX_PERMITS_AT_ONCE: u32 = 100;
 
-/// The maximum number of objects in one request with [`Retention::Kept`](crate::Retention::Kept), and of its shared locks. On PostgreSQL, objects of a
-/// transient request that already have a kept row count too.
+/// The maximum number of objects in one request with [`Retention::Kept`](crate::Retention::Kept), and of its shared locks. On
+/// PostgreSQL, objects of a transient request that already have a kept row count too.
 pub const MAX_KEPT_IDS: usize = 1000;
 
 /// The largest limit of a list ([`ListOptions`](crate::ListOptions)). Without a limit, the holders of one semaphore are all listed.

@@ -30,8 +30,9 @@ pub enum Wait {
     /// diesel-async).
     ///
     /// The time is rounded up to milliseconds, and at most [`LONGEST_WAIT`](crate::limits::LONGEST_WAIT), or the error is
-    /// [`Error::InvalidWait`](crate::Error::InvalidWait). A free lock or slot is always acquired, even with a zero time-out. During a wait for a lock it replaces the limits of the session that [`Wait::Forever`] lists. On SQLite the last
-    /// attempt to lease a free slot may end later: it waits for another writer for up to 5 s, or `busy_timeout` if that is longer.
+    /// [`Error::InvalidWait`](crate::Error::InvalidWait). A free lock or slot is always acquired, even with a zero time-out. During
+    /// a wait for a lock it replaces the limits of the session that [`Wait::Forever`] lists. On SQLite the last attempt to lease a
+    /// free slot may end later: it waits for another writer for up to 5 s, or `busy_timeout` if that is longer.
     ///
     /// On a connection of diesel-async the wait also ends if the server sends nothing for 2 s after the limit, and 1 ms for each
     /// object. The connection is then lost, as if the future had been dropped (`operation::dropped_futures`). A connection of Diesel

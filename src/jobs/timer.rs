@@ -92,8 +92,8 @@ impl TimerJob {
         }
     }
 
-    /// Sets how much later than at the multiples of its period, or at the times of its expression, the job is due. Whole periods have no
-    /// effect; with an expression at most [`LONGEST_LEASE`](crate::limits::LONGEST_LEASE).
+    /// Sets how much later than at the multiples of its period, or at the times of its expression, the job is due. Whole periods
+    /// have no effect; with an expression at most [`LONGEST_LEASE`](crate::limits::LONGEST_LEASE).
     pub fn offset(mut self, offset: Duration) -> Self {
         self.offset = offset;
         self

@@ -68,8 +68,8 @@ impl LeaseOptions {
     }
 
     /// Sets a minimum hold time, at most the lease: the slot stays unavailable for this time after the grant, even if it is
-    /// released earlier, unless by [`force_release_all`](crate::SemaphoreExt::force_release_all). So, with one permit and a method that does not wait, one of all
-    /// servers whose timers fire within this time [runs a
+    /// released earlier, unless by [`force_release_all`](crate::SemaphoreExt::force_release_all). So, with one permit and a method
+    /// that does not wait, one of all servers whose timers fire within this time [runs a
     /// job](https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md#a-job-that-one-server-is-to-run). If it crashes,
     /// it keeps the slot until the lease expires.
     #[doc(alias("lockAtLeastFor", "lock_at_least_for", "ShedLock", "debounce"))]

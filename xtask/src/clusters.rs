@@ -27,7 +27,7 @@ pub(crate) fn clusters(mariadb: Option<&'static Release>, test_arguments: &[Stri
     };
     run::succeed(tests().arg("--no-run"))?;
     // It is run on a replica.
-    run::succeed(cargo(["build", "--bin", "diesel-locks"]).args(ALL))?;
+    run::succeed(cargo("build --bin diesel-locks").args(ALL))?;
 
     let run_dir = &RunDir::create(false)?;
     let role = ServerRole::Regular;
