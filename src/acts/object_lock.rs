@@ -139,7 +139,11 @@ pub(crate) async fn begin_outermost(
             }
             if let Err(error) = engine.commit().await {
                 roll_back(engine).await;
-                return Err(error);
+                // After a conflict with a transaction of another node the row is looked for again.
+                let conflicts = error.is_retryable() || error.is_transaction_aborted();
+                if !conflicts || depth(engine.status()).is_err() {
+                    return Err(error);
+                }
             }
         }
     }

@@ -62,6 +62,8 @@ async fn request(
     let is_lease = acquire.as_ref().is_ok_and(Acquire::is_lease);
     let outcome = async {
         let mut acquire = acquire?;
+        // Before it waits for its turn, in the order of a number of permits.
+        semaphore.validate()?;
         let _turn = if wait.is_none() && depth(engine.status())? == 0 {
             Some(turn(semaphore, max_concurrent(semaphore)).await)
         } else {

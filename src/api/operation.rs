@@ -27,7 +27,7 @@
 /// | `migrate` | another session that migrates | PostgreSQL: `lock_timeout`; MySQL, MariaDB: no limit | `StatementTimeout` | waits for other writers without limit |
 /// | `run_migrations` | another session that runs them; in it as `migrate` | no limit | | without limit; a statement outside of a transaction for other writers up to 60 s, or `busy_timeout` if that is longer |
 /// | `LockPool::..`, `SlotRenewer::try_acquire`, `acquire`, `try_run` | a connection of the pool for each attempt, then as the method of a connection | the pool's time-out, and the limit of that method (`LockPool::with_object_lock` without a `Wait`: the pool's time-out) | as that method; `Pool`, `Stopped` | as that method |
-/// | `SlotRenewer::run_as_leader`, `run_on_timer` | an election or a tick, again and again | the stop of the renewer, and the closure | `Ok`; the closure's error; an error that no retry can mend | as `SlotRenewer::acquire` |
+/// | `SlotRenewer::run_as_leader`, `run_on_timer` | an election or a tick, again and again | the stop of the renewer, and the closure | `Ok`; the closure's error; an error that is not retried, such as missing tables | as `SlotRenewer::acquire` |
 /// | `SlotRenewer::release_guards`, `SlotGuard::release` | a connection of the pool, then as `release_slot`; `release_guards` skips locked slots | the pool's time-out, and the session's limit | `release_guards`: the number of released slots; `release`: `Pool`, `StatementTimeout` | as `release_slot` |
 /// | dropping a `SlotGuard` | the renewer's thread, which releases the slot; a `SlotGuard<Async>`: nothing | 200 ms | | |
 /// | `Shutdown::shut_down` | closures, guards and transactions | its argument, and the release of the slots that are left, for which it waits at least 0.5 s for a connection; `Shutdown<Async>`: no longer than the rest of its argument, or 0.5 s | what had not ended | the release waits for other writers up to SQLite's limit |
@@ -175,7 +175,8 @@ pub mod dropped_futures {}
 ///
 /// A request ends with one of `granted`, `refused`, `timed_out`, `stopped` and `failed`, so their sum counts the requests, also
 /// those in an open transaction. `lock_object` and `release_slot` record no `released`: the crate does not see when the transaction
-/// ends, or when the slot was acquired. A lost guard records `lost` and no `released`. Other events, such as renewals that failed,
+/// ends, or when the slot was acquired. A lost guard records `lost` and no `released`. The guard of a tick begins
+/// when its closure is called; a tick that is not begun records no `released`. Other events, such as renewals that failed,
 /// have targets that begin with `diesel_locks::` too, and no `outcome`.
 ///
 /// Two spans of level DEBUG have the targets `diesel_locks::object_lock` and `diesel_locks::slot`: `diesel_locks.wait`, from a request to

@@ -169,7 +169,7 @@ impl<S> SlotGuard<S> {
     ///
     /// One thread of this crate, outside a runtime, calls the callbacks of all guards, one after the other: keep them short, for
     /// example send to a channel, and spawn no task (`tokio::spawn` panics there). The caller of this method calls it if the guard
-    /// is lost already. A callback may drop the guard. A panic in it is caught and logged.
+    /// is lost already. A callback may drop the guard. A panic in it is caught.
     #[doc(alias("HandleLostToken", "lost_lock", "expired"))]
     pub fn on_lost(&self, callback: impl FnOnce() + Send + 'static) {
         self.held.on_lost(callback);

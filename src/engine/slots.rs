@@ -89,7 +89,7 @@ pub enum AttemptOutcome {
     Retry,
     /// A slot is not leased, but locked: for a moment by a session that acquires it, or by a transaction that holds it.
     Locked,
-    /// Not on MariaDB: there a locked table is [`Locked`](Self::Locked), and tried again.
+    /// An attempt on MariaDB returns [`Locked`](Self::Locked) in its place, and is made again.
     TableLocked,
     /// There are fewer slots than permits, and none was granted.
     TooFewRows,

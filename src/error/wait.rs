@@ -24,10 +24,10 @@ pub enum Wait {
     /// it takes part.
     #[default]
     Forever,
-    /// Waits for at most this time, then returns [`Error::LockTimeout`](crate::Error::LockTimeout). A wait for a lock ends up to 250 ms
-    /// late (on MySQL 1 s, if another session inserts its row at the same moment), and 1 ms for each object; a wait for a slot after
-    /// one more query, for [several permits](crate::LeaseOptions::permits) after one more for each, or 2 s (0.5 s on a pool of
-    /// diesel-async).
+    /// Waits for at most this time, then returns [`Error::LockTimeout`](crate::Error::LockTimeout). A wait for a lock may end
+    /// late: by 250 ms and 1 ms for each object; on MySQL by 1 s if another session inserts its row at the same moment. A wait for a
+    /// slot ends after one more query; for [several permits](crate::LeaseOptions::permits) after one more for each permit, or 2 s
+    /// (0.5 s on a pool of diesel-async).
     ///
     /// The time is rounded up to milliseconds, and at most [`LONGEST_WAIT`](crate::limits::LONGEST_WAIT), or the error is
     /// [`Error::InvalidWait`](crate::Error::InvalidWait). A free lock or slot is always acquired, even with a zero time-out. During

@@ -52,7 +52,8 @@ macro_rules! lend_from_bb8 {
                             return Ok((conn, permit));
                         }
                     }
-                    Err(crate::error::AsyncPoolError::from(diesel_async::pooled_connection::bb8::RunError::TimedOut))
+                    let timed_out = diesel_async::pooled_connection::bb8::RunError::TimedOut;
+                    Err(AsyncPoolError::from(timed_out))
                 });
                 get(limit, stop, || None, taken).await
             }

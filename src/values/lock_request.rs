@@ -99,7 +99,8 @@ impl LockRequest {
     ///
     /// A transaction that has acquired the shared lock first, also in a savepoint that was rolled back, can't acquire the exclusive one,
     /// because two would wait for each other: a transaction of this crate returns [`Error::LockUpgrade`](crate::Error::LockUpgrade), in another one the database may report
-    /// a deadlock. A request for both acquires the exclusive lock.
+    /// a deadlock. A request for both acquires the exclusive lock, and so does one for the shared lock in a transaction of this crate
+    /// that has acquired the exclusive one, also in a savepoint that was rolled back.
     ///
     /// On SQLite, and on Galera, the shared lock is exclusive.
     #[doc(alias("read lock", "reader", "rwlock", "for_share"))]

@@ -248,7 +248,13 @@ fn remove(directory: &str) -> io::Result<()> {
             signal = "kill";
         }
     }
-    fs::remove_dir_all(directory)
+    loop {
+        match fs::remove_dir_all(directory) {
+            // Without /proc, nobody has waited for the processes.
+            Err(_) if start.elapsed() < STOP_TIMEOUT => sleep(POLL_INTERVAL),
+            removed => return removed,
+        }
+    }
 }
 
 /// Fails if there is nothing left.

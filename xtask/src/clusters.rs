@@ -26,8 +26,8 @@ pub(crate) fn clusters(mariadb: Option<&'static Release>, test_arguments: &[Stri
         command
     };
     run::succeed(tests().arg("--no-run"))?;
-    // It is run on a replica.
-    run::succeed(cargo("build --bin diesel-locks").args(ALL))?;
+    // A test runs it on a replica. With an example, for which cargo chooses the features as for tests.
+    run::succeed(cargo("build --bin diesel-locks --example object_lock").args(ALL))?;
 
     let run_dir = &RunDir::create(false)?;
     let role = ServerRole::Regular;

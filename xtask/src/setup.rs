@@ -45,7 +45,9 @@ pub(crate) fn prepare(mut plan: Plan) -> Result<Plan> {
     missing.retain(|it| {
         if it.of == Of::SomeTests {
             let what = it.description;
-            println!("xtask: without {what} some tests will fail, and no clock is set: {reason}");
+            println!(
+                "xtask: without {what} some tests fail, or the torture sets no clock: {reason}"
+            );
         }
         it.of != Of::SomeTests
     });
@@ -62,7 +64,7 @@ pub(crate) fn prepare(mut plan: Plan) -> Result<Plan> {
         }
         return Ok(plan);
     }
-    if missing.iter().all(|it| it.of == Of::Mysql) && servers::url_of(MYSQL_URL).is_some() {
+    if missing.iter().all(|it| it.of == Of::Mysql) && plan.mysql.contains(&Source::Url(MYSQL_URL)) {
         println!("xtask: no MariaDB beside the server of {MYSQL_URL}: {reason}");
         plan.mysql.retain(|source| *source != Source::Private);
         return Ok(plan);

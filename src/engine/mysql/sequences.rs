@@ -202,4 +202,4 @@ fn is_null_refused(failure: &MysqlError) -> bool {
 static SEEN: LazyLock<Mutex<HashSet<Sequence>>> = LazyLock::new(Mutex::default);
 
 /// The most entries of [`SEEN`], which is then cleared.
-const MAX_SEEN: usize = 100_000;
+const MAX_SEEN: usize = 10_000;

@@ -142,20 +142,23 @@ statement! {
 /// Reads the newest entry of the index: an equality would read all versions of the row that an old snapshot keeps.
 #[auto_type]
 pub(crate) fn first_slot<'a>(name: Named<'a>) -> _ {
-    let left: LeaseRemaining = LeaseRemaining {};
     slots::table
         .filter(slots::name.eq(name))
         .filter(slots::number.between(1_i32, 1_i32))
         .order((slots::number.desc(), slots::fence.desc()))
         .limit(1_i64)
-        .select((slots::fence, slots::acquired_us, slots::hold_until_us, left))
+        .select((
+            slots::fence,
+            slots::acquired_us,
+            slots::hold_until_us,
+            LeaseRemaining,
+        ))
 }
 
 #[auto_type]
 pub(crate) fn any_free() -> _ {
-    let now: DbNow = DbNow {};
     slots::table
-        .filter(slots::expires_us.le(now))
+        .filter(slots::expires_us.le(DbNow))
         .limit(1_i64)
         .select((slots::name, slots::number))
 }
@@ -288,7 +291,7 @@ async fn floor_exists(conn: &mut impl Link<Db = Pg>) -> QueryResult<bool> {
 
 pub(crate) async fn largest_fence(conn: &mut impl Link<Db = Pg>) -> QueryResult<i64> {
     let last: Option<i64> = conn.get_result(slot_queries::last_fence()).await?;
-    let clock = select((DbNow {}, diesel_locks_timeline_us()));
+    let clock = select((DbNow, diesel_locks_timeline_us()));
     let (now_us, timeline_us): (i64, i64) = conn.get_result(clock).await?;
     Ok(last.unwrap_or(0).max(fence::at(now_us + timeline_us)))
 }
@@ -344,7 +347,7 @@ async fn delete_last(
     let free = slots::table
         .filter(slots::name.eq(name))
         .filter(slots::number.gt(retained.unwrap_or(0)))
-        .filter(slots::expires_us.le(DbNow {}))
+        .filter(slots::expires_us.le(DbNow))
         .order(slots::number.desc())
         .limit(BATCH_SIZE.into())
         .select((slots::number, slots::fence))

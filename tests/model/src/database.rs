@@ -153,7 +153,7 @@ impl Database {
         }
     }
 
-    /// `grantable_slots`, its second statement, and `lowest_grantable`: `slots` were counted by the first.
+    /// `find_candidates`, its last statement, and `lowest_grantable`: `slots` were counted by the first.
     pub fn open(&self, slots: usize, permits: usize, config: &Config) -> Numbers {
         let free: Numbers = self.free(config).filter(|&number| number < slots).collect();
         let holders = if config.is(Mutant::HoldersAboveIgnored) {

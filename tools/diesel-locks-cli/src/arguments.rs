@@ -220,7 +220,7 @@ pub(crate) enum Migrations {
 #[derive(Args)]
 #[command(after_help = "\
 The command gets DIESEL_LOCKS_SEMAPHORE, DIESEL_LOCKS_SLOT and DIESEL_LOCKS_FENCE in its environment, and \
-SIGTERM, SIGINT and SIGHUP that this process gets. When the lease is lost it gets SIGTERM, and SIGKILL after \
+SIGTERM, SIGINT and SIGHUP that this process gets (on Linux not one that was ignored at the start). When the lease is lost it gets SIGTERM, and SIGKILL after \
 --kill-after; so do its own processes, unless it was started in a terminal. A command that gets a signal has ended when \
 all of these have; one that ends by itself, with its first process.")]
 pub(crate) struct Run {

@@ -125,15 +125,16 @@ fn with_title(kind: Kind, list: &Printed, options: &List) -> String {
     }
     let mut text = format!("{title}\n{}", list.text);
     if list.not_shown > 0 || list.may_be_more {
-        let least = if list.may_be_more { "at least " } else { "" };
+        let hidden = match list.not_shown {
+            0 => "there may be more".to_owned(),
+            some if list.may_be_more => format!("at least {some} not shown"),
+            some => format!("{some} not shown"),
+        };
         let raise = match options.limit {
             MAX_LISTED => String::new(),
             limit => format!(", or raise --limit ({})", counted(limit as usize, "row")),
         };
-        text = format!(
-            "{text}\n  {least}{} not shown: select by --prefix{raise}",
-            list.not_shown
-        );
+        text = format!("{text}\n  {hidden}: select by --prefix{raise}");
     }
     text
 }

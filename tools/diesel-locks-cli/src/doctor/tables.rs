@@ -280,8 +280,8 @@ fn privileges(conn: &mut AnyConnection) -> Finding {
     if is_mysql && let Err(error) = conn.batch_execute("START TRANSACTION") {
         return found(Warning, SUBJECT, format!("can't be tried: {error}"));
     }
-    let mut missing = Vec::new();
-    for &(table, column, value, privileges) in needed(conn.engine()) {
+    let (mut missing, mut locked) = (Vec::new(), None);
+    'tables: for &(table, column, value, privileges) in needed(conn.engine()) {
         for privilege in privileges.split(' ') {
             let statement = match privilege {
                 "SELECT" => format!("SELECT * FROM {table}"),
@@ -297,14 +297,24 @@ fn privileges(conn: &mut AnyConnection) -> Finding {
                 continue;
             };
             let lacks = format!("{privilege} on {table} ({error})");
+            let error = Error::from(error);
+            if error.is_timeout() {
+                locked = Some(described(&error));
+                break 'tables;
+            }
             // A server that is read-only refuses it to those who have the privilege.
-            if !Error::from(error).is_read_only() {
+            if !error.is_read_only() {
                 missing.push(lacks);
             }
         }
     }
     if is_mysql && let Err(error) = conn.batch_execute("ROLLBACK") {
         return found(Warning, SUBJECT, format!("can't be tried: {error}"));
+    }
+    if missing.is_empty()
+        && let Some(locked) = locked
+    {
+        return found(Problem, SUBJECT, format!("can't be tried: {locked}"));
     }
     if missing.is_empty() {
         return found(Good, SUBJECT, "those of an application on the tables");
