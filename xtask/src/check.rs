@@ -163,7 +163,7 @@ fn client_libraries() -> Result<Outcome> {
 }
 
 /// Of all documents together.
-const DOCUMENT_WORDS: usize = 32_014;
+const DOCUMENT_WORDS: usize = 32_065;
 
 /// The documents name files and tests that exist, and are short.
 fn documents() -> Result<Outcome> {
