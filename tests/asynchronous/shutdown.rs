@@ -172,14 +172,22 @@ pub(crate) async fn shutdown_ends_while_slots_are_locked<E: Engine, K: Kind>() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// A connection that stays open, and does not answer, delays it no longer either.
-pub(crate) async fn shutdown_ends_although_its_connection_does_not_answer<E: Engine, K: Kind>() {
-    let fixture = Fixture::<E, K>::new().await;
+/// A proxy that can be stalled, and a renewer of the process that connects through it.
+async fn through_a_proxy<E: Engine, K: Kind>(
+    fixture: &Fixture<E, K>,
+) -> (Proxy, Shutdown<Async>, SlotRenewer<K::Pool<E>>) {
     let proxy = Proxy::to(&fixture.database.address().expect("a server"));
     let stalling = fixture.database.by_way_of(proxy.port).expect("a server");
     let shutdown = Shutdown::<Async>::new();
     let renewer = SlotRenewer::new(K::pool(&*stalling, 2).await);
     let renewer = shutdown.add_renewer(&renewer);
+    (proxy, shutdown, renewer)
+}
+
+/// A connection that stays open, and does not answer, delays it no longer either.
+pub(crate) async fn shutdown_ends_although_its_connection_does_not_answer<E: Engine, K: Kind>() {
+    let fixture = Fixture::<E, K>::new().await;
+    let (proxy, shutdown, renewer) = through_a_proxy(&fixture).await;
     let guard = renewer.try_acquire(&ONE, &one_hour()).await;
     let guard = guard.expect("an answer").expect("a free slot");
     proxy.stall_at(1);
@@ -204,11 +212,7 @@ pub(crate) async fn shutdown_waits_for_what_an_unanswered_acquisition_has_left<
     // One of these messages acquires; before it the pool checks the connection.
     for message in 1..=3 {
         let fixture = Fixture::<E, K>::new().await;
-        let proxy = Proxy::to(&fixture.database.address().expect("a server"));
-        let stalling = fixture.database.by_way_of(proxy.port).expect("a server");
-        let shutdown = Shutdown::<Async>::new();
-        let renewer = SlotRenewer::new(K::pool(&*stalling, 2).await);
-        let renewer = shutdown.add_renewer(&renewer);
+        let (proxy, shutdown, renewer) = through_a_proxy(&fixture).await;
         let guard = renewer.try_acquire(&ONE, &one_hour()).await;
         let released = guard.expect("an answer").expect("a free slot").release();
         released.await.expect("ours");

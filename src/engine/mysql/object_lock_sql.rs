@@ -48,7 +48,7 @@ pub(crate) const IN_SHARE_MODE: &str = " /*!80000 FOR SHARE *//*M!100100 LOCK IN
 
 pub(crate) const FOR_UPDATE: &str = " FOR UPDATE";
 
-/// A mark ends at most this much later than now. One that ends later was written before the clock was set back, and is ignored.
+/// How long a mark is valid at most. One that is valid for longer was written before the clock was set back, and is ignored.
 const LONGEST_WANTED_US: i64 = 1_000_000;
 
 /// BEGIN that fails with [`MANY_ROWS`] if a session wants the exclusive lock of one of the objects. No SET, which would lock what it

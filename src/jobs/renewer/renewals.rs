@@ -23,7 +23,7 @@ use crate::rt::{self, Polled, caught};
 use crate::values::lease::{RenewalRequest, RenewalResult, up_to_micros};
 use crate::{Error, Pool};
 
-/// When the loop goes on after a panic, and is started again for which there was no thread.
+/// The pause before a loop continues after a panic, or requests a thread again.
 const RESTART_DELAY: Duration = Duration::from_millis(100);
 
 /// A renewal that failed is retried after a tenth of the shortest lease, within these bounds.
